@@ -4,12 +4,14 @@
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
-# The sets of conf/ivy.xml to retrieve; without Kafka: make setup JAR_SETS=spark
+# The configurations of sharegroup/spark/ivy.xml to retrieve; without Kafka: make setup JAR_SETS=spark
 JAR_SETS ?= spark kafka
 # More arguments for the command that a target runs, for example: make test ARGS="-k fence"
 ARGS ?=
 # The row that `make bench` measures; all that take minutes by default
 ROW ?=
+# The platform that `make test-platforms` runs; all by default
+PLATFORM ?=
 # The first seed of the simulator, and the one after the last
 SEEDS ?= 0:1000
 
@@ -22,7 +24,7 @@ IN_GROUPS := --numprocesses 3 --dist loadscope --no-loadscope-reorder
 SLOW := $(IN_GROUPS) -m "(spark or kafka or slow) and not long"
 REST := $(IN_GROUPS) -m long
 # Tests write many small files, and sync each of them: in memory, where there is room, that takes no time.
-IN_MEMORY = $(shell test "$$(df --output=avail /dev/shm 2>&1 | tail -1)" -gt 4000000 2>&1 && echo TMPDIR=/dev/shm)
+IN_MEMORY = $(shell df -Pk /dev/shm 2>&1 | awk 'NR == 2 && $$4 > 4000000 { print "TMPDIR=/dev/shm" }')
 BIN := .venv/bin
 # Tests start many processes; compiled modules are kept between them, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,8 +38,7 @@ stop_on = $(if $(1),$(error $(1)))
 
 .PHONY: help
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
-		printf '  make %-10s %s\n' "$$target" "$$text"; done
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Build .venv from the lock and retrieve the jars, where not done yet
@@ -67,6 +68,10 @@ test-rest: setup $(if $(shell command -v npm),build/azurite/.installed) ## Run t
 test-all: ## Run all tests, in half an hour
 	@$(MAKE) --no-print-directory test ARGS=
 	@$(MAKE) --no-print-directory test-rest ARGS=
+
+.PHONY: test-platforms
+test-platforms: setup ## Run the core tests on other versions of Spark, Python and Java (one: PLATFORM=spark-4.0)
+	$(IN_MEMORY) $(BIN)/python -m tests.platforms $(PLATFORM) $(ARGS)
 
 .PHONY: test-fast
 test-fast: setup ## Run the tests that only compute, in half a minute
@@ -120,10 +125,19 @@ lock: ## Write the lock from pyproject.toml (newest releases: ARGS=--upgrade)
 	build/lock/bin/pip install --quiet uv==$(UV_VERSION)
 	$(UV_COMPILE) pyproject.toml --all-extras --group dev --group examples --group benchmarks --output-file requirements.txt
 	$(UV_COMPILE) --group pyproject.toml:build --constraints requirements.txt --output-file requirements-build.txt
+	$(UV_PLATFORM) --python-version 3.12 --extra spark --constraints $(PLATFORMS)/spark-4.0.in --output-file $(PLATFORMS)/spark-4.0.txt
+	$(UV_PLATFORM) --python-version 3.13 --extra spark --constraints $(PLATFORMS)/spark-4.1.in --output-file $(PLATFORMS)/spark-4.1.txt
+	$(UV_PLATFORM) --python-version 3.11 $(PLATFORMS)/connect.in --output-file $(PLATFORMS)/connect.txt
+	$(UV_PLATFORM) --python-version 3.11 --extra stores --resolution lowest-direct --output-file $(PLATFORMS)/lowest.txt
 
 .PHONY: clean
 clean: ## Remove all that make and the tools have made
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis sharegroup.egg-info
+
+# The environments of tests/platforms.
+PLATFORMS := tests/platforms/requirements
+UV_PLATFORM = build/lock/bin/uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command "make lock" \
+	pyproject.toml --extra pictures --group tests $(ARGS)
 
 # A stamp is touched last, so a build that was cut short starts again from nothing.
 UV_COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
@@ -141,20 +155,20 @@ UV_COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 
 	touch $@
 
 # Spark reads the folder `conf` beside its own `bin`; it is made here, since it names the jars' path on this machine.
-.venv/.spark-configured: conf/spark/spark-defaults.conf conf/spark/log4j2.properties .ci/compile_pyspark.py \
+.venv/.spark-configured: conf/spark/spark-defaults.conf sharegroup/spark/log4j2.properties .ci/compile_pyspark.py \
 		.venv/.requirements-installed
 	mkdir -p "$(SPARK_HOME)/conf"
 	sed "s|@ROOT@|$(CURDIR)|g; s|@SPARK_HOME@|$(SPARK_HOME)|g" conf/spark/spark-defaults.conf > \
 		"$(SPARK_HOME)/conf/spark-defaults.conf"
-	cp conf/spark/log4j2.properties "$(SPARK_HOME)/conf/"
+	cp sharegroup/spark/log4j2.properties "$(SPARK_HOME)/conf/"
 	$(BIN)/python .ci/compile_pyspark.py "$(SPARK_HOME)"
 	touch $@
 
 # PySpark brings Apache Ivy, whose default resolver is Maven Central.
-build/jars/%/.retrieved: conf/ivy.xml | .venv/.requirements-installed
+build/jars/%/.retrieved: sharegroup/spark/ivy.xml | .venv/.requirements-installed
 	@echo "Retrieving the jars of set '$*' into $(@D)"
 	rm -rf $(@D)
-	"$(JAVA)" -jar .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar -cache build/ivy -ivy conf/ivy.xml \
+	"$(JAVA)" -jar .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar -cache build/ivy -ivy sharegroup/spark/ivy.xml \
 		-confs $* -retrieve "$(@D)/[artifact]-[revision].[ext]" > build/ivy-$*.log 2>&1 || { cat build/ivy-$*.log; exit 1; }
 	touch $@
 

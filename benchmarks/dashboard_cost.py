@@ -117,7 +117,7 @@ def _figures(name: str, results: dict[bool, Measured]) -> Iterator[Figure]:
 @contextmanager
 def _dashboard(site: Site) -> Iterator[subprocess.Popen[str]]:
     """The dashboard until the context ends, with a browser that polls it."""
-    program = "from sharegroup.cli.main import main; main()"
+    program = "from sharegroup.programs.main import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "dashboard", "--port", "0", "--output", "json", *site.flags],
         cwd=ROOT,

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.broker import add_broker_arguments, fill, open_broker, random_values, site_on
-from benchmarks.report import Figure, print_round, print_rounds, round_numbers
+from benchmarks.report import Figure, print_round, print_rounds
 from sharegroup.client.admin import AdminClient
 from sharegroup.config.loader import Settings
 from sharegroup.logs.kafka_log import KafkaLog
@@ -71,6 +71,7 @@ def worker_parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_broker_arguments(parser)
     parser.add_argument("--records", type=int, default=4_000_000, help="records of the topic")
+    parser.add_argument("--long-records", type=int, default=16_000_000, help="records of the long topic")
     parser.add_argument("--record-bytes", type=int, default=200, help="size of their values, random letters")
     parser.add_argument("--partitions", type=int, default=4, help="partitions of the topic")
     parser.add_argument("--range-records", type=int, default=1_000_000, help="records that a worker acquires at once")
@@ -100,17 +101,29 @@ def open_worker_site(
         folder: for the state table and the checkpoint.
     """
     settings = site_on(broker, folder / "site", {"group.share.assignors": "all"}).settings
-    topic = f"records-{uuid4().hex[:8]}"
-    each = dict.fromkeys(range(options.partitions), options.records // options.partitions)
     with broker.open_log() as log:
-        log.create_topic(topic, options.partitions)
-        fill(broker, topic, each, random_values(options.record_bytes))
+        topic = _filled_topic(options, broker, log, options.records)
         processor = ProcessorQuery(spark, settings)
         processor.start()
         try:
-            yield WorkerSite(spark, settings, broker, log, topic, sum(each.values()))
+            yield WorkerSite(spark, settings, broker, log, topic, options.records)
         finally:
             processor.stop()
+
+
+def with_long_topic(site: WorkerSite, options: argparse.Namespace) -> WorkerSite:
+    """Return the site with a long topic: ranges that begin with 100 records need seconds to reach their size."""
+    topic = _filled_topic(options, site.broker, site.log, options.long_records)
+    return replace(site, topic=topic, record_count=options.long_records)
+
+
+def _filled_topic(options: argparse.Namespace, broker: KafkaBroker, log: KafkaLog, record_count: int) -> str:
+    """Return the name of a new topic with so many records, a multiple of the partitions."""
+    topic = f"records-{uuid4().hex[:8]}"
+    log.create_topic(topic, options.partitions)
+    each = dict.fromkeys(range(options.partitions), record_count // options.partitions)
+    fill(broker, topic, each, random_values(options.record_bytes))
+    return topic
 
 
 def rounds_of(site: WorkerSite, options: argparse.Namespace, folder: Path, one: OneRound) -> list[list[Figure]]:
@@ -123,7 +136,7 @@ def rounds_of(site: WorkerSite, options: argparse.Namespace, folder: Path, one: 
     for number in range(options.warm_up_rounds):
         print_round(f"warm-up {number}", one(options, site, folder / f"warm-up-{number}"))
     rounds: list[list[Figure]] = []
-    for number in round_numbers(options.rounds):
+    for number in range(options.rounds):
         rounds.append(one(options, site, folder / f"round-{number}"))
         print_round(number, rounds[-1])
     return rounds

@@ -51,6 +51,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     # Spark is imported once Java is known to be there.
     from examples.flights.drill import Drill
     from examples.flights.report import render
+    from sharegroup.spark.classic import log_all_events
     from sharegroup.spark.session import build_session
 
     folder = options.folder
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         drill.prepare()
         spark = build_session("flights")
         if options.verbose:
-            spark.sparkContext.setLogLevel("INFO")
+            log_all_events(spark)
         try:
             drill.drain(spark)
             account = drill.account()

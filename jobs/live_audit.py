@@ -11,48 +11,71 @@ with the checkpoint. The Java option spares a compilation that takes longer than
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from sharegroup.config.loader import load_settings
+import click
+
 from sharegroup.errors import StateTableError
 from sharegroup.event_log import Event
 from sharegroup.metrics.live_audit_metrics import LiveAuditMetrics
-from sharegroup.spark.job import Job, end_process, job_parser
+from sharegroup.programs.ending import run_program
+from sharegroup.programs.flags import EPILOG, load_program_settings, program_flags
+from sharegroup.spark.job import Job
 from sharegroup.spark.live_audit import LiveAuditor
 from sharegroup.state.reader import StateTableReader
 
 logger = logging.getLogger(__name__)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Read the flags and run the auditor."""
-    parser = job_parser(
-        __doc__ or "",
-        once="for a schedule: end when all commits have been checked",
-        wait="how long to wait for the state table, which the first processor creates",
-        wait_s=60,
-    )
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder of tables and checkpoint")
-    parser.add_argument("--interval", type=float, default=4.0, metavar="SECONDS", help="between batches (default 4)")
-    parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT", help="for Prometheus; 0 is nowhere")
-    options = parser.parse_args(argv)
+@click.command("live_audit.py", help=f"\b\n{__doc__}", epilog=EPILOG)
+@program_flags(
+    once="For a schedule: end when all commits have been checked.",
+    wait="How long to wait for the state table, which the first processor creates.",
+    wait_s=60,
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="Folder of tables and checkpoint.",
+)
+@click.option(
+    "--interval",
+    "interval_s",
+    type=float,
+    default=4.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="Time between batches.",
+)
+@click.option("--metrics-port", type=int, default=0, metavar="PORT", help="For Prometheus; 0 is nowhere.")
+def live_audit(
+    config: Path | None,
+    overrides: tuple[str, ...],
+    once: bool,
+    wait_s: float,
+    verbose: bool,
+    output: Path,
+    interval_s: float,
+    metrics_port: int,
+) -> None:
+    """Run the auditor."""
 
     def audit(job: Job) -> None:
-        settings = load_settings(options.config, os.environ, options.set)
+        settings = load_program_settings(config, overrides)
         path = settings.processor.state_table_path
-        metrics = LiveAuditMetrics(settings.processor.metrics_max_series)
-        if options.metrics_port:
-            metrics.serve(settings.processor.metrics_host, options.metrics_port)
-        if not await_table(job, path, options.wait):
+        metrics = LiveAuditMetrics(settings.processor.metrics_max_series) if metrics_port else None
+        if metrics is not None:
+            metrics.serve(settings.processor.metrics_host, metrics_port)
+        if not await_table(job, path, wait_s):
             return
         job.start_jvm()
-        auditor = LiveAuditor(job.session(), path, settings.broker, options.output, options.interval, metrics)
-        auditor.serve(job.stop, once=options.once)
+        auditor = LiveAuditor(job.session(), path, settings.broker, output, interval_s, metrics)
+        auditor.serve(job.stop, once=once)
 
-    return Job("live-audit", options.verbose).run(audit)
+    click.get_current_context().exit(Job("live-audit", verbose).run(audit))
 
 
 def await_table(job: Job, path: str, wait_s: float) -> bool:
@@ -75,4 +98,4 @@ def await_table(job: Job, path: str, wait_s: float) -> bool:
 
 
 if __name__ == "__main__":
-    end_process(main())
+    run_program(live_audit)

@@ -22,9 +22,9 @@ from sharegroup.audit.verification.verify_table import Progress
 from sharegroup.cli.audit_source import TableAccess
 from sharegroup.cli.lazy_groups import audit
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.exit_code import exit_codes_text
+from sharegroup.exit_code import end_process, exit_codes_text
 from sharegroup.spark.audit_rows import SparkRows
-from sharegroup.spark.job import Job, end_process
+from sharegroup.spark.job import Job
 from sharegroup.spark.verify_by_spark import verify_by_spark
 
 COMMANDS = ("as-of", "lineage", "verify", "diff", "stats", "what-if", "redrive")

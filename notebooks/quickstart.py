@@ -86,7 +86,7 @@ for acknowledge_type, count in counts.items():
 
 # COMMAND ----------
 
-for (topic, partition), offsets in sorted(admin.list_share_group_offsets("packers").items()):
+for (topic, partition), offsets in sorted(admin.list_share_group_offsets({"packers": None})["packers"].items()):
     print(topic, partition, "start offset", offsets.start_offset, "lag", offsets.lag)
 
 # COMMAND ----------

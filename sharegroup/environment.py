@@ -21,6 +21,9 @@ _OLDEST_PYTHON = (3, 11)
 
 _CLAIM_FILE = ".claim"
 
+WITHOUT_SPARK = "Members in Python and the command line, but for processor and worker, run without Spark and Java."
+"""The part of the remedy that names all that runs where Spark does not start."""
+
 
 def check_python(running: tuple[int, int] = sys.version_info[:2]) -> None:
     """Check that Python is new enough.
@@ -47,7 +50,7 @@ def check_java(minimum: int = 17) -> str:
     Raises:
         EnvironmentNotReadyError: there is no such program, it does not run, or it is older.
     """
-    remedy = f"Install Java {minimum} or newer, or set JAVA_HOME to one."
+    remedy = f"Install Java {minimum} or newer, or set JAVA_HOME to one. {WITHOUT_SPARK}"
     java_home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=Path(java_home, "bin") if java_home else None)
     if java is None:

@@ -77,6 +77,10 @@ class RecordTooLargeError(LogError):
     """The record is larger than the log allows."""
 
 
+class InvalidTimestampError(LogError):
+    """The log refuses the timestamp of a record."""
+
+
 class UnknownTopicError(LogError):
     """The topic, or the partition of it, does not exist in the log."""
 

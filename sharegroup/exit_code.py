@@ -1,9 +1,14 @@
-"""Exit codes of the programs."""
+"""How programs end: their exit codes."""
 
 from __future__ import annotations
 
+import os
+import sys
+import textwrap
+import threading
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import NoReturn
 
 from sharegroup.errors import (
     ApiError,
@@ -12,6 +17,9 @@ from sharegroup.errors import (
     FencedProcessorError,
     LogUnavailableError,
 )
+
+_INDENT = 7
+"""Width of the codes in their list."""
 
 
 class ExitCode(IntEnum):
@@ -50,7 +58,23 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def exit_codes_text() -> str:
-    """Return all exit codes with their meanings, for `--help`."""
-    lines = [f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()]
-    ended_by_signal = "  143  ended by SIGTERM (130: SIGINT) before the start was complete, or at once by a second one"
-    return "\n".join(["exit codes:", *lines, ended_by_signal])
+    """Return all exit codes with their meanings, for `--help`, in lines of at most 78 characters."""
+    meanings = {
+        **{code.value: meaning for code, meaning in MEANINGS.items()},
+        143: "ended by SIGTERM (130: SIGINT) before the start was complete, or at once by a second one",
+    }
+    wrapped = (textwrap.wrap(meaning, 78 - _INDENT) for meaning in meanings.values())
+    lines = [
+        f"{'' if index else f'  {code}':<{_INDENT}}{line}"
+        for code, part in zip(meanings, wrapped, strict=True)
+        for index, line in enumerate(part)
+    ]
+    return "\n".join(["exit codes:", *lines])
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process, even if the thread of a worker's handler does not end: it would keep the interpreter alive."""
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)

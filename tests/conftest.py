@@ -5,13 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 from xdist.remote import Producer
 
 from sharegroup.logs.kafka_log import KafkaLog
-from sharegroup.spark.session import build_session
 from tests.support import chromium as chromium_support
 from tests.support import recoveries
 from tests.support.chromium import Chromium
@@ -24,6 +23,9 @@ from tests.support.recoveries import (  # noqa: F401 - pytest calls these
     pytest_sessionfinish,
     pytest_testnodedown,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,9 +80,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one session of the run, as programs make theirs."""
+    """The one session of the run, as programs make theirs: of Spark Connect where SPARK_REMOTE names a server."""
+    # Imported here, since most tests run where there is no Spark.
+    from sharegroup.spark import connect
+    from sharegroup.spark.session import build_session
+
     session = build_session("sharegroup-tests")
-    session.sparkContext.setLogLevel("ERROR")
+    if not connect.is_connect(session):
+        session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
 

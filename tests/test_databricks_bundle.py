@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from sharegroup.cli.main import program
+from sharegroup.programs.main import program
 from sharegroup.spark.session import SETTINGS
 
 ROOT = Path(__file__).parents[1]
@@ -56,21 +56,42 @@ def test_every_configuration_file_is_synchronized(bundle: dict[str, Any]) -> Non
 def test_every_task_has_the_wheel_that_is_built(bundle: dict[str, Any], tasks: list[dict[str, Any]]) -> None:
     folder = re.search(r"--wheel-dir (\S+) \.$", bundle["artifacts"]["wheel"]["build"])
     assert folder is not None
+    wheel = f"../{folder[1]}/*.whl"
+    environments = [each for job in serverless_jobs(bundle) for each in job["environments"]]
+    assert [each["spec"]["dependencies"] for each in environments] == [[wheel]]
     for task in tasks:
-        assert task["libraries"] == [{"whl": f"../{folder[1]}/*.whl"}]
+        assert ("environment_key" in task) or task["libraries"] == [{"whl": wheel}]
 
 
-def test_every_task_runs_on_a_cluster_of_its_job(bundle: dict[str, Any]) -> None:
-    for job in bundle["resources"]["jobs"].values():
+def serverless_jobs(bundle: dict[str, Any]) -> list[dict[str, Any]]:
+    return [job for job in bundle["resources"]["jobs"].values() if "environments" in job]
+
+
+def cluster_jobs(bundle: dict[str, Any]) -> list[dict[str, Any]]:
+    return [job for job in bundle["resources"]["jobs"].values() if "job_clusters" in job]
+
+
+def test_every_task_runs_on_compute_of_its_job(bundle: dict[str, Any]) -> None:
+    assert len(cluster_jobs(bundle)) + len(serverless_jobs(bundle)) == len(bundle["resources"]["jobs"])
+    for job in cluster_jobs(bundle):
         clusters = {cluster["job_cluster_key"] for cluster in job["job_clusters"]}
         assert {task["job_cluster_key"] for task in job["tasks"]} == clusters
+    for job in serverless_jobs(bundle):
+        keys = {environment["environment_key"] for environment in job["environments"]}
+        assert {task["environment_key"] for task in job["tasks"]} == keys
+
+
+def test_a_serverless_job_ends_when_nothing_is_left(bundle: dict[str, Any]) -> None:
+    parameters = [task["spark_python_task"]["parameters"] for job in serverless_jobs(bundle) for task in job["tasks"]]
+    assert parameters
+    assert all("--once" in each for each in parameters)
 
 
 KAFKA_SETTINGS = {key: value for key, value in SETTINGS.items() if key.startswith("spark.kafka.")}
 
 
 def test_every_cluster_has_the_settings_of_a_worker(bundle: dict[str, Any]) -> None:
-    jobs = bundle["resources"]["jobs"].values()
+    jobs = cluster_jobs(bundle)
     settings = [cluster["new_cluster"]["spark_conf"] for job in jobs for cluster in job["job_clusters"]]
     assert len(KAFKA_SETTINGS) == 4
     assert len(settings) == len(jobs)

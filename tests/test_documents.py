@@ -26,6 +26,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.state.reader import StateTableReader
 from tests.support import leash
 from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.working_folder import in_folder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,32 +37,30 @@ EXAMPLES = {
     for text in TEXTS.values()
     for name, program in re.findall(r"<!-- example: (\S+) -->\n```python\n(.*?)```", text, re.DOTALL)
 }
-JOBS = {
-    command[0]: command
+COMMANDS = {
+    command[1]: command
     for name in ("README.md", "spark_source.md", "worker.md")
-    for line in re.findall(r"^spark-submit (.+)$", TEXTS[name], re.M)
+    for line in re.findall(r"^(?:sharegroup|python) .+$", TEXTS[name], re.M)
     if (command := shlex.split(line))
 }
-"""Program → its command line after spark-submit, as printed."""
-SETTINGS = load_settings(ROOT / "conf" / "local.yaml", {}).processor
+"""Command of sharegroup, or program → its command line as printed."""
+PROJECT = ROOT / "sharegroup" / "programs" / "templates"
+SETTINGS = load_settings(PROJECT / "sharegroup.yaml", {}).processor
 
 
 def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the folder of a reader after `make setup`, with the examples as files."""
+    """Make the folder of a reader after `sharegroup init`, with the examples as files."""
     folder = tmp_path_factory.mktemp("readme")
-    (folder / "build").mkdir()
-    (folder / "build" / "jars").symlink_to(ROOT / "build" / "jars")
-    for name in ("conf", "jobs"):
-        (folder / name).symlink_to(ROOT / name)
     for name, program in EXAMPLES.items():
         (folder / name).write_text(program, encoding="utf-8")
+    leash.run(COMMANDS["init"], timeout_s=DEADLINE_S, cwd=folder, env=activated()).check_returncode()
     return folder
 
 
 @pytest.fixture(scope="module")
 def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orders]:
     folder = new_folder(tmp_path_factory)
-    with running(folder, "spark-submit", *JOBS["jobs/share_group_processor.py"]) as processor:
+    with running(folder, *COMMANDS["processor"]) as processor:
         orders = Orders(folder)
         until(orders.has_processor, "the processor has made its topics", [processor])
         yield orders
@@ -88,7 +87,7 @@ class Orders:
         return {offsets.partition: offsets.start_offset for offsets in self.history().partitions.values()} == ends
 
     def history(self) -> GroupHistory:
-        return group_history("orders", StateTableReader(str(self.folder / SETTINGS.state_table_path)).rows())
+        return group_history("orders", StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows())
 
     def accepted_count(self) -> int:
         try:
@@ -98,8 +97,7 @@ class Orders:
             return 0
 
     def _opened_log(self) -> LocalLog:
-        assert SETTINGS.log_path is not None
-        return LocalLog(self.folder / SETTINGS.log_path)
+        return LocalLog(in_folder(self.folder, SETTINGS.log_path))
 
 
 @pytest.mark.long("programs with JVMs of their own")
@@ -108,12 +106,12 @@ class Orders:
 @pytest.mark.parametrize(
     ("member", "valid_count"),
     [
-        (("spark-submit", *JOBS["stream.py"]), 30),
-        (("spark-submit", *JOBS["judge.py"]), 27),
-        ((sys.executable, "consumer.py"), 27),
-        (("spark-submit", *JOBS["jobs/share_worker.py"]), 27),
+        (COMMANDS["stream.py"], 30),
+        (COMMANDS["judge.py"], 27),
+        (("python", "consumer.py"), 27),
+        (COMMANDS["worker"], 27),
     ],
-    ids=["stream.py", "judge.py", "consumer.py", "share_worker.py"],
+    ids=["stream.py", "judge.py", "consumer.py", "worker"],
 )
 def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, ...], valid_count: int) -> None:
     orders.produce()
@@ -141,7 +139,8 @@ def test_every_example_is_run() -> None:
     programs = sum(text.count("```python\n") for name, text in TEXTS.items() if name != "admin.md")
     assert programs == len(EXAMPLES)
     assert set(EXAMPLES) == {"produce.py", "stream.py", "judge.py", "consumer.py", "orders.py", "notebook.py"}
-    assert set(JOBS) == {"jobs/share_group_processor.py", "stream.py", "judge.py", "jobs/share_worker.py"}
+    # `quickstart` is run by a test of its own.
+    assert set(COMMANDS) == {"quickstart", "init", "processor", "stream.py", "judge.py", "worker"}
 
 
 def test_every_exit_code_is_explained() -> None:

@@ -18,7 +18,7 @@ from sharegroup.config.connections import ALIASES, CALLBACKS, PASSED
 from sharegroup.config.group import GroupConfig
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import environment_variable
-from sharegroup.config.members import ShareConsumerConfig, WorkerConfig
+from sharegroup.config.members import AdminConfig, ShareConsumerConfig, WorkerConfig
 from sharegroup.config.model import Allowed, Config
 from sharegroup.config.processor_config import ProcessorConfig
 from tools.markdown import table
@@ -34,7 +34,7 @@ A value is taken from the first of these that has it:
 2. an environment variable: `SHAREGROUP_` and the key in capitals with underscores for dots,
    like `{environment_variable("max.poll.records")}`; an unknown variable with this prefix is an error;
 3. the YAML file, in which keys may be nested under `processor`, `kafka`, `broker`, `consumer` or `worker`
-   (`conf/local.yaml` and `conf/kafka.yaml` are examples);
+   (`sharegroup init` writes one, `conf/kafka.yaml` is another example);
 4. the default.
 
 In flags, and at the top of the YAML file, a key may be written with its section before it, like
@@ -64,6 +64,7 @@ def configuration_reference() -> str:
         _section("Groups", _GROUPS, GroupConfig),
         _section("Consumer", _description(ShareConsumerConfig), ShareConsumerConfig),
         _section("Worker", _description(WorkerConfig), WorkerConfig),
+        _section("Admin client", _description(AdminConfig), AdminConfig),
         _passed(),
         _keys("Keys of Kafka's Java clients that are written otherwise here", KafkaConfig.refused),
         _keys("Broker keys of Kafka, and of its drafts, that have no meaning here", BrokerConfig.refused),
@@ -99,10 +100,10 @@ def _keys(title: str, keys: Mapping[str, str]) -> Iterator[str]:
 
 
 def _passed() -> Iterator[str]:
-    yield "## Keys of librdkafka that a consumer's connections take\n"
+    yield "## Keys of librdkafka that connections of clients take\n"
     yield (
-        "`ShareConsumer` passes these keys to each client of librdkafka that it has for Kafka, as they are; librdkafka "
-        "checks\nthe values. With the embedded log they have no effect.\n"
+        "`ShareConsumer` and `AdminClient` pass these keys to each client of librdkafka that they have for Kafka, as "
+        "they are;\nlibrdkafka checks the values. With the embedded log they have no effect.\n"
     )
     yield from table(("Key",), ((f"`{key}`",) for key in sorted(PASSED)))
     yield "These keys have another name here:\n"

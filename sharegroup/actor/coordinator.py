@@ -311,7 +311,7 @@ class Coordinator:
         watch = self._observed_topics.change(
             state.subscriber_counts.keys(),
             state.topic_names_in_use | self._administration.topic_names,
-            self._group.config.auto_offset_reset_duration_ms,
+            self._group.config.timed_reset,
         )
         if watch is not None:
             self._effects.append(watch)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from sharegroup.config.group import TimedReset
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.messages import (
@@ -82,12 +83,12 @@ class WatchTopics:
 
     Attributes:
         topics: topic name → (topic id or "" when unknown, partition count).
-        reset_duration_ms: the duration of `share.auto.offset.reset` by duration; None for earliest and latest.
+        reset: `share.auto.offset.reset` by time; None for earliest and latest.
     """
 
     group_id: str
     topics: dict[str, tuple[str, int]]
-    reset_duration_ms: int | None = None
+    reset: TimedReset | None = None
 
 
 class WatchLog(NamedTuple):

@@ -101,10 +101,10 @@ class KnownOffsets:
     def reset_offset(self, key: PartitionKey, config: GroupConfig) -> int:
         """Return the start offset by `share.auto.offset.reset`, at most the end of the acquirable records.
 
-        A reset by duration that no message has resolved starts at the log start, so that no record is missed.
+        A reset by time that no message has resolved starts at the log start, so that no record is missed.
         """
         end = self.acquirable_end(key, IsolationLevel(config.share_isolation_level))
-        if config.auto_offset_reset_duration_ms is not None:
+        if config.timed_reset is not None:
             return min(self._reset.get(key[0], {}).get(key[1], self.start_offset(key)), end)
         return self.start_offset(key) if config.share_auto_offset_reset == "earliest" else end
 

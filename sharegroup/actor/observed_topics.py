@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from sharegroup.actor.effects import WatchTopics
+from sharegroup.config.group import TimedReset
 from sharegroup.config.model import is_topic_name
 from sharegroup.protocol.internal_messages import TopicLogOffsets
 
@@ -29,7 +30,7 @@ class ObservedTopics:
         self._last_observations: dict[str, tuple[int, TopicIdentity]] = {}
         self._subscribed: frozenset[str] = frozenset()
         self._watched: dict[str, TopicIdentity] = {}
-        self._reset_duration_ms: int | None = None
+        self._reset: TimedReset | None = None
 
     def accept(self, topic: TopicLogOffsets) -> bool:
         """Apply an observation of a topic.
@@ -58,14 +59,14 @@ class ObservedTopics:
         self._watched = {}
 
     def change(
-        self, subscribed: AbstractSet[str], in_use: AbstractSet[str], reset_duration_ms: int | None
+        self, subscribed: AbstractSet[str], in_use: AbstractSet[str], reset: TimedReset | None
     ) -> WatchTopics | None:
         """Change the watched topics.
 
         Args:
             subscribed: topics that members subscribe to; they are reported when they exist.
             in_use: topics that have a state or that an administrator names; they are reported even if they are missing.
-            reset_duration_ms: the duration of `share.auto.offset.reset` by duration; None for earliest and latest.
+            reset: `share.auto.offset.reset` by time; None for earliest and latest.
 
         Returns:
             The watch; None when the one in force need not change.
@@ -78,7 +79,7 @@ class ObservedTopics:
         watched = {name: self.seen.get(name, unknown[name]) for name in sorted(unknown) if is_topic_name(name)}
         self.seen = {name: identity for name, identity in self.seen.items() if name in watched}
         self._last_observations = {name: last for name, last in self._last_observations.items() if name in watched}
-        if watched == self._watched and (not watched or reset_duration_ms == self._reset_duration_ms):
+        if watched == self._watched and (not watched or reset == self._reset):
             return None
-        self._watched, self._reset_duration_ms = watched, reset_duration_ms
-        return WatchTopics(self._group_id, dict(watched), reset_duration_ms)
+        self._watched, self._reset = watched, reset
+        return WatchTopics(self._group_id, dict(watched), reset)

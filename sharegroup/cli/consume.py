@@ -22,9 +22,10 @@ from sharegroup.cli.consumers import (
 from sharegroup.cli.flags import PROPERTIES_FILE, Command, Site, needs_log, read_properties
 from sharegroup.cli.output import JSON, output_option
 from sharegroup.cli.record_text import DATA_TYPES, FORMATTER_PROPERTIES, LineFormat, json_line
-from sharegroup.cli.terminal import Interruption, interruption
+from sharegroup.cli.terminal import Interruption, has_reader, interruption
 from sharegroup.client.message import Message
-from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
+from sharegroup.client.returning_share_consumer import ReturningShareConsumer
+from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.errors import ShareGroupError
 
 _DEFAULT_GROUP = "share"
@@ -121,7 +122,7 @@ def consume(
     config = _consumer_config(site, group, consumer_properties, max_messages)
     printer = _Printer(line_of, acknowledge_type, reject_message_on_error, max_messages)
     try:
-        with interruption() as interrupted, as_share_group_error(), ShareConsumer(config) as consumer:
+        with interruption() as interrupted, as_share_group_error(), ReturningShareConsumer(config) as consumer:
             consumer.subscribe([topic])
             _run(consumer, printer, timeout_ms, interrupted)
     finally:
@@ -151,8 +152,8 @@ class _Printer:
         """True if `max_messages` were printed."""
         return self.max_messages is not None and self.message_count >= self.max_messages
 
-    def print_all(self, messages: Sequence[Message], consumer: ShareConsumer) -> None:
-        """Print messages, then acknowledge them: only messages that the reader of the output has are acknowledged.
+    def print_all(self, messages: Sequence[Message], consumer: ReturningShareConsumer) -> None:
+        """Print messages, then acknowledge them: those that the reader of the output does not get are returned unread.
 
         Raises:
             BrokenPipeError: nobody reads the output any more.
@@ -161,8 +162,10 @@ class _Printer:
         lines: list[bytes] = []
         acknowledgements: list[tuple[Message, AcknowledgeType]] = []
         failure: ShareGroupError | None = None
-        for message in messages:
+        printed_count = self.message_count
+        for index, message in enumerate(messages):
             if self.is_done:
+                consumer.return_unread(messages[index:], "beyond --max-messages")
                 break
             self.message_count += 1
             try:
@@ -171,17 +174,25 @@ class _Printer:
             except ShareGroupError as error:
                 if not self.rejects_on_error:
                     failure = error
+                    consumer.return_unread(messages[index + 1 :], "not printed")
                     break
                 click.echo(f"error: {error} The message is rejected.", err=True)
                 acknowledgements.append((message, AcknowledgeType.REJECT))
-        _write(b"".join(lines))
+        try:
+            _write(b"".join(lines))
+        except BrokenPipeError:
+            self.message_count = printed_count
+            consumer.return_unread(messages, "not printed")
+            raise
         for message, acknowledge_type in acknowledgements:
             consumer.acknowledge(message, acknowledge_type)
         if failure is not None:
             raise failure
 
 
-def _run(consumer: ShareConsumer, printer: _Printer, timeout_ms: int | None, interrupted: Interruption) -> None:
+def _run(
+    consumer: ReturningShareConsumer, printer: _Printer, timeout_ms: int | None, interrupted: Interruption
+) -> None:
     last_message_s = time.monotonic()
     while not (printer.is_done or interrupted.is_requested):
         idle_s = time.monotonic() - last_message_s
@@ -189,15 +200,16 @@ def _run(consumer: ShareConsumer, printer: _Printer, timeout_ms: int | None, int
         if remaining_s <= 0:
             return
         messages = consumer.poll(timeout=min(remaining_s, LONGEST_POLL_S))
-        if not messages:
-            continue
-        last_message_s = time.monotonic()
         try:
-            printer.print_all(messages, consumer)
+            if messages:
+                last_message_s = time.monotonic()
+                printer.print_all(messages, consumer)
+            elif not has_reader(sys.stdout):
+                # Records that come later would be locked to a program that cannot print them.
+                raise BrokenPipeError
         except BrokenPipeError:
             click.echo("Unable to write to standard out, closing consumer.", err=True)
             return
-    # The close releases messages that were delivered beyond the last one.
 
 
 def _write(data: bytes) -> None:
@@ -216,7 +228,7 @@ def _consumer_config(
 ) -> dict[str, object]:
     config = consumer_config(site, properties, _CLIENT_ID, group, _DEFAULT_GROUP)
     if max_messages and _MAX_POLL_RECORDS not in config:
-        # Messages beyond the last one would be released, and count as delivered.
+        # Messages beyond the last one would be acquired only to be returned.
         config[_MAX_POLL_RECORDS] = min(max_messages, 500)
         config.setdefault("share.acquire.mode", "record_limit")
     return config | {"share.acknowledgement.mode": "explicit"}

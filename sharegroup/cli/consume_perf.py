@@ -12,7 +12,7 @@ from datetime import datetime
 import click
 
 from sharegroup.cli.consumers import as_share_group_error, check_topics, consumer_config, consumer_options
-from sharegroup.cli.flags import Site, needs_log
+from sharegroup.cli.flags import Site, needs_log, reporting_interval_option
 from sharegroup.cli.output import JSON, output_option, print_json
 from sharegroup.cli.terminal import Interruption, interruption
 from sharegroup.client.measurements import MetricName
@@ -44,14 +44,7 @@ _HEADER = "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.con
     help="Time without records after which a consumer ends.",
 )
 @click.option("--fetch-size", type=click.IntRange(min=1), metavar="BYTES", help="Bytes of a partition in one read.")
-@click.option(
-    "--reporting-interval",
-    type=click.IntRange(min=1),
-    default=5_000,
-    show_default=True,
-    metavar="MS",
-    help="Time between two lines of --show-detailed-stats.",
-)
+@reporting_interval_option("Time between two lines of --show-detailed-stats.")
 @click.option("--show-detailed-stats", is_flag=True, help="Print a line for each consumer and interval.")
 @click.option("--show-consumer-stats", is_flag=True, help="Print a line for each consumer at the end.")
 @click.option("--print-metrics", is_flag=True, help="Print the metrics of each consumer at the end.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sharegroup.client.admin import AdminClient
     from sharegroup.client.settings import ChannelTopics
 
-DEFAULT_CONFIG = Path("conf/local.yaml")
+DEFAULT_CONFIG = Path("sharegroup.yaml")
 """The settings of a command that names no file, when this one is in the working folder."""
 
 PROPERTIES_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -129,7 +129,7 @@ def _log_options(command: Command) -> Command:
 def _site(
     config: Path | None, overrides: tuple[str, ...], log: str | None, state_table: str | None, is_table_optional: bool
 ) -> Site:
-    path = config if config is not None or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG
+    path = configuration_file(config)
     if state_table == _UNUSED:
         # The path that is set, and the options that belong to it, are taken where there is one.
         try:
@@ -149,6 +149,27 @@ def _site(
                 remedy = f"Give {flag}, name a file with --config, or set {environment_variable(key)}."
                 raise ConfigurationError(error.message, remedy) from None
         raise
+
+
+def configuration_file(config: Path | None) -> Path | None:
+    """Return the file that `--config` names, else the one of the working folder; None where there is neither."""
+    return config if config is not None or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG
+
+
+def reporting_interval_option(what: str) -> Callable[[Command], Command]:
+    """Return the flag `--reporting-interval` of Kafka's performance tools.
+
+    Args:
+        what: its help.
+    """
+    return click.option(
+        "--reporting-interval",
+        type=click.IntRange(min=1),
+        default=5_000,
+        show_default=True,
+        metavar="MS",
+        help=what,
+    )
 
 
 def timeout_option(command: Command) -> Command:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from sharegroup.cli.flags import Site, needs_log
+from sharegroup.cli.flags import Site, needs_log, reporting_interval_option
 from sharegroup.cli.output import JSON, output_option, print_json
 from sharegroup.cli.terminal import Interruption, interruption
 from sharegroup.errors import ConfigurationError
@@ -51,14 +51,7 @@ _PERCENTILES = (50, 95, 99, 99.9)
 @click.option(
     "--throughput", type=float, required=True, metavar="N", help="Records a second, about; -1 is as many as possible."
 )
-@click.option(
-    "--reporting-interval",
-    type=click.IntRange(min=1),
-    default=5_000,
-    show_default=True,
-    metavar="MS",
-    help="Time between two lines of progress.",
-)
+@reporting_interval_option("Time between two lines of progress.")
 @needs_log
 @output_option
 def produce_perf(

@@ -12,6 +12,7 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TextIO
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -69,6 +70,19 @@ def interruption() -> Iterator[Interruption]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def has_reader(output: TextIO) -> bool:
+    """Return False if a stream is a pipe whose reader has closed it."""
+    try:
+        descriptor = output.fileno()
+    except OSError:
+        # A stream in memory.
+        return True
+    pipe = select.poll()
+    # An error is reported whatever is asked for.
+    pipe.register(descriptor, 0)
+    return not any(events & select.POLLERR for _, events in pipe.poll(0))
 
 
 class Keyboard:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sharegroup.client.admin_conversation import Administrator, listed_groups, read_partitions
+from sharegroup.client.admin_conversation import Administrator, Conversation, listed_groups, read_partitions
+from sharegroup.client.client_events import ClientEvents
+from sharegroup.client.connection_settings import ClientValues
 from sharegroup.client.group_results import (
     ConfigEntry,
     GroupListing,
@@ -16,14 +19,13 @@ from sharegroup.client.group_results import (
     config_entries,
 )
 from sharegroup.client.imported_partition import ImportedPartition, request_parts
-from sharegroup.client.settings import CHANNEL_TOPIC_KEYS, LOG_KEYS, ChannelTopics, channel_topics, log_address
-from sharegroup.config.model import nearest
+from sharegroup.client.settings import ChannelTopics, channel_topics
+from sharegroup.config.members import AdminConfig
 from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.core.records import PartitionKey
-from sharegroup.errors import ApiError, ConfigurationError, api_error
-from sharegroup.logs.end_offsets import end_offsets
-from sharegroup.logs.open import open_log
+from sharegroup.errors import ApiError, api_error
 from sharegroup.logs.port import Log
+from sharegroup.logs.topic_offsets import topic_offsets
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_administration import (
     AlterShareGroupOffsetsRequest,
@@ -44,27 +46,25 @@ from sharegroup.protocol.group_description import (
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest, PauseShareGroupRequest, ResumeShareGroupRequest
 from sharegroup.protocol.messages import ErrorResponse, Message, parsed
 
-DEFAULT_TIMEOUT_S = 60.0
-_CLIENT_ID = "client.id"
-_KEYS = (_CLIENT_ID, *LOG_KEYS, *CHANNEL_TOPIC_KEYS)
-
 Result = TypeVar("Result")
 
 
 class AdminClient:
     """Sends requests about groups to the processor, and waits for its responses.
 
-    It needs the log only, not the state table. A `timeout` is the time to wait for each response, in seconds; without a
-    response in time a method raises RequestTimedOutError, or LogUnavailableError if the log cannot be reached, and the
-    change may still be made.
+    It needs the log only, not the state table. A `timeout` is the time to wait for each response, in seconds; None is
+    `default.api.timeout.ms`. Without a response in time a method raises RequestTimedOutError, or LogUnavailableError if
+    the log cannot be reached, and the change may still be made.
 
     Args:
         log: the log of the requests and responses, which the caller closes; or a configuration with its address, as a
-            `ShareConsumer` takes it, with `client.id`, then `close` closes the log.
+            `ShareConsumer` takes it: keys of `AdminConfig` and of the connections, and callbacks, which the methods
+            call. Then `close` closes the log.
         client_id: free name of the client.
 
     Raises:
         ConfigurationError: the configuration has an unknown key, a wrong value, or no log.
+        TypeError, ValueError, AttributeError: a callback cannot be called.
         LogError: the log cannot be opened.
     """
 
@@ -72,12 +72,17 @@ class AdminClient:
         self, log: Log | Mapping[str, object], client_id: str = "", topics: ChannelTopics | None = None
     ) -> None:
         self._opened: Log | None = None
+        self._events = ClientEvents({})
+        config = AdminConfig()
         if isinstance(log, Mapping):
-            if unknown := next((key for key in log if key not in _KEYS), None):
-                raise ConfigurationError(f"Unknown configuration {unknown}.", nearest(unknown, _KEYS))
-            client_id, topics = client_id or str(log.get(_CLIENT_ID, "")), topics or channel_topics(log)
-            log = self._opened = open_log(log_address(log))
+            values = ClientValues.of(log)
+            config = AdminConfig.from_mapping(values.own())
+            client_id, topics = client_id or config.client_id, topics or channel_topics(values.by_key)
+            connection = values.connection()
+            self._events = ClientEvents(connection.callbacks)
+            log = self._opened = connection.open(self._events)
         self._log = log
+        self._timeout_s = config.default_api_timeout_ms / 1_000
         self._administrator = Administrator(log, client_id, topics)
 
     def close(self) -> None:
@@ -98,7 +103,7 @@ class AdminClient:
         group_id: str,
         set: Mapping[str, str] | None = None,
         delete: Iterable[str] = (),
-        timeout: float = DEFAULT_TIMEOUT_S,
+        timeout: float | None = None,
     ) -> None:
         """Change the group's own configuration, all or nothing; the group need not exist yet.
 
@@ -112,7 +117,7 @@ class AdminClient:
         body = AlterGroupConfigRequest(set=dict(set or {}), delete=list(delete))
         self._ask(group_id, ApiKey.INCREMENTAL_ALTER_CONFIGS, body, timeout)
 
-    def pause_group(self, group_id: str, reason: str = "", timeout: float = DEFAULT_TIMEOUT_S) -> None:
+    def pause_group(self, group_id: str, reason: str = "", timeout: float | None = None) -> None:
         """Stop a group from acquiring records until it is resumed.
 
         Members stay, and their locks continue: they may acknowledge the records that they hold. After the response,
@@ -127,12 +132,12 @@ class AdminClient:
         body = parsed(PauseShareGroupRequest, {"reason": reason})
         self._ask(group_id, ApiKey.PAUSE_SHARE_GROUP, body, timeout)
 
-    def resume_group(self, group_id: str, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+    def resume_group(self, group_id: str, timeout: float | None = None) -> None:
         """Resume a paused or quarantined group."""
         self._ask(group_id, ApiKey.RESUME_SHARE_GROUP, ResumeShareGroupRequest(), timeout)
 
     def alter_share_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, int], timeout: float = DEFAULT_TIMEOUT_S
+        self, group_id: str, offsets: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, ApiError | None]:
         """Reset share-partitions to new start offsets; create the group if it does not exist.
 
@@ -153,7 +158,7 @@ class AdminClient:
         return self._alter_offsets(group_id, states, timeout)
 
     def import_share_partitions(
-        self, group_id: str, states: Mapping[TopicPartition, ImportedPartition], timeout: float = DEFAULT_TIMEOUT_S
+        self, group_id: str, states: Mapping[TopicPartition, ImportedPartition], timeout: float | None = None
     ) -> dict[TopicPartition, ApiError | None]:
         """Begin share-partitions with the state of another system; create the group if it does not exist.
 
@@ -177,7 +182,7 @@ class AdminClient:
         return results
 
     def _alter_offsets(
-        self, group_id: str, states: Mapping[TopicPartition, ImportedPartition], timeout: float
+        self, group_id: str, states: Mapping[TopicPartition, ImportedPartition], timeout: float | None
     ) -> dict[TopicPartition, ApiError | None]:
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), state in states.items():
@@ -198,7 +203,7 @@ class AdminClient:
         group_id: str,
         records: Mapping[PartitionKey, Iterable[OffsetRange]],
         reason: str = "",
-        timeout: float = DEFAULT_TIMEOUT_S,
+        timeout: float | None = None,
     ) -> int:
         """Make archived records available again with delivery count 0: all of them, or none.
 
@@ -232,7 +237,7 @@ class AdminClient:
         return parsed(RedriveShareGroupRecordsResponse, response).record_count
 
     def delete_share_group_offsets(
-        self, group_id: str, topics: Iterable[str], timeout: float = DEFAULT_TIMEOUT_S
+        self, group_id: str, topics: Iterable[str], timeout: float | None = None
     ) -> dict[str, ApiError | None]:
         """Delete the state of all share-partitions of some topics; later members start by the group's reset policy.
 
@@ -253,9 +258,7 @@ class AdminClient:
         )
         return {result.topic_name: _error(result) for result in response.responses}
 
-    def delete_share_groups(
-        self, group_ids: Iterable[str], timeout: float = DEFAULT_TIMEOUT_S
-    ) -> dict[str, ApiError | None]:
+    def delete_share_groups(self, group_ids: Iterable[str], timeout: float | None = None) -> dict[str, ApiError | None]:
         """Delete groups without members, the state of their share-partitions, and their configuration.
 
         Returns:
@@ -267,7 +270,7 @@ class AdminClient:
 
         return _result_of_each(group_ids, delete)
 
-    def list_groups(self, states: Iterable[str] = (), timeout: float = DEFAULT_TIMEOUT_S) -> list[GroupListing]:
+    def list_groups(self, states: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
         """List all groups, of all partitions of the request log.
 
         Args:
@@ -276,7 +279,7 @@ class AdminClient:
         Returns:
             The groups, by id.
         """
-        with self._administrator.conversation("", timeout) as conversation:
+        with self._conversation("", timeout) as conversation:
             pages = listed_groups(conversation, list(states))
         listings = (
             GroupListing(group.group_id, GroupStateName(group.group_state), group.group_type, group.protocol_type)
@@ -289,7 +292,7 @@ class AdminClient:
         self,
         group_ids: Iterable[str],
         include_authorized_operations: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
+        timeout: float | None = None,
     ) -> dict[str, ShareGroupDescription | ApiError]:
         """Describe groups and their members.
 
@@ -308,7 +311,7 @@ class AdminClient:
         return _result_of_each(group_ids, described)
 
     def describe_configs(
-        self, group_ids: Iterable[str], timeout: float = DEFAULT_TIMEOUT_S
+        self, group_ids: Iterable[str], timeout: float | None = None
     ) -> dict[str, dict[str, ConfigEntry] | ApiError]:
         """Describe the configuration of groups; a group that does not exist has the defaults.
 
@@ -325,7 +328,7 @@ class AdminClient:
     def list_share_group_offsets(
         self,
         group_specs: Mapping[str, Iterable[TopicPartition] | None],
-        timeout: float = DEFAULT_TIMEOUT_S,
+        timeout: float | None = None,
     ) -> dict[str, dict[TopicPartition, SharePartitionOffsetInfo | None] | ApiError]:
         """List the start offsets of groups, and their lag.
 
@@ -343,25 +346,36 @@ class AdminClient:
         return _result_of_each(group_specs, listed)
 
     def _offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, timeout: float
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, timeout: float | None
     ) -> dict[TopicPartition, SharePartitionOffsetInfo | None]:
         wanted = None if partitions is None else list(partitions)
-        with self._administrator.conversation(group_id, timeout) as conversation:
+        with self._conversation(group_id, timeout) as conversation:
             share_partitions = read_partitions(conversation, wanted, include_runs=False)
-            ends = end_offsets(self._log, set(share_partitions.topics.values()))
+            known = topic_offsets(self._log, set(share_partitions.topics.values()))
         offsets: dict[TopicPartition, SharePartitionOffsetInfo | None] = dict.fromkeys(wanted or ())
         for (topic_id, partition), described in share_partitions.partitions.items():
-            end_offset = ends.get((topic_id, partition))
+            in_log = known.get((topic_id, partition))
             unfinished = None
-            if end_offset is not None:
-                unfinished = max(end_offset - described.start_offset - described.delivery_complete_count, 0)
+            if in_log is not None:
+                # Which of the deleted records were finished is not known here: neither count is below the lag.
+                present_count = in_log.end_offset - max(in_log.start_offset, described.start_offset)
+                unfinished_count = in_log.end_offset - described.start_offset - described.delivery_complete_count
+                unfinished = max(min(present_count, unfinished_count), 0)
             info = SharePartitionOffsetInfo(described.start_offset, described.leader_epoch, unfinished)
             offsets[share_partitions.topics[topic_id], partition] = info
         return offsets
 
-    def _ask(self, group_id: str, api_key: ApiKey, body: Message, timeout: float) -> dict[str, Any]:
+    @contextmanager
+    def _conversation(self, group_id: str, timeout: float | None) -> Iterator[Conversation]:
+        try:
+            with self._administrator.conversation(group_id, self._timeout_s if timeout is None else timeout) as opened:
+                yield opened
+        finally:
+            self._events.serve()
+
+    def _ask(self, group_id: str, api_key: ApiKey, body: Message, timeout: float | None) -> dict[str, Any]:
         """Send a request to a group, and return the body of its response."""
-        with self._administrator.conversation(group_id, timeout) as conversation:
+        with self._conversation(group_id, timeout) as conversation:
             (response,) = conversation.ask((api_key, body))
             return response
 

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from sharegroup.client.client_events import ClientEvents, take_callbacks
+from sharegroup.client.client_events import ClientEvents
+from sharegroup.client.connection_settings import ClientValues, ConnectionSettings
 from sharegroup.client.kafka_exceptions import construction_error, kafka_exception
-from sharegroup.client.settings import (
-    BOOTSTRAP_SERVERS,
-    CHANNEL_TOPIC_KEYS,
-    LOG_KEYS,
-    ChannelTopics,
-    FetchSettings,
-    MemberSettings,
-    channel_topics,
-    log_address,
-)
-from sharegroup.config.connections import ALIASES, OAUTHBEARER, PASSED
+from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings, channel_topics
+from sharegroup.config.connections import PASSED
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import CONSUMER_REFUSED, ShareConsumerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import ConfigurationError, ShareGroupError
-from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
 
 MAX_AHEAD_RECORDS = 100_000
 """Maximum number of records of a fetch. A group's `share.partition.max.record.locks` mostly allows fewer."""
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +25,12 @@ class ConsumerSettings:
     """The parts of a consumer's configuration.
 
     Attributes:
-        log: address of its log.
-        properties: keys for the clients of librdkafka.
-        callbacks: the application's callbacks and its logger, by key.
+        connection: where its log is, and how it connects.
         config: the configuration of the consumer itself.
         member: the settings of its member.
     """
 
-    log: str | KafkaConfig
-    properties: Mapping[str, object]
-    callbacks: Mapping[str, Any]
+    connection: ConnectionSettings
     config: ShareConsumerConfig
     member: MemberSettings
 
@@ -66,28 +49,15 @@ def consumer_settings(config: object, further: Mapping[str, object]) -> Consumer
     """
     if not isinstance(config, dict) and not (config is None and further):
         raise TypeError("expected configuration dict")
-    entries = {str(key): value for key, value in {**(config or {}), **further}.items() if value is not None}
-    callbacks = take_callbacks(entries)
-    values = _by_own_names(entries)
-    _check_keys(values)
-    properties = _taken_properties(values)
-    own = {key: values[key] for key in values if key not in (*LOG_KEYS, *CHANNEL_TOPIC_KEYS)}
+    values = ClientValues.of({**(config or {}), **further})
+    _check_keys(values.by_key)
     try:
-        log = log_address(values)
-        consumer = ShareConsumerConfig.from_mapping(own)
+        connection = values.connection()
+        consumer = ShareConsumerConfig.from_mapping(values.own())
     except ConfigurationError as error:
         raise construction_error(error) from error
-    if not isinstance(log, KafkaConfig) and (unused := [*properties, *callbacks]):
-        _logger.warning("%s: no effect, since the embedded log has no connections.", ", ".join(unused))
-    elif consumer.client_id:
-        properties["client.id"] = consumer.client_id
-    return ConsumerSettings(
-        log=log,
-        properties=properties,
-        callbacks=callbacks,
-        config=consumer,
-        member=_member_settings(consumer, channel_topics(values)),
-    )
+    member = _member_settings(consumer, channel_topics(values.by_key))
+    return ConsumerSettings(connection=connection, config=consumer, member=member)
 
 
 def open_consumer_log(settings: ConsumerSettings, events: ClientEvents) -> Log:
@@ -101,21 +71,11 @@ def open_consumer_log(settings: ConsumerSettings, events: ClientEvents) -> Log:
         KafkaException: a value is not acceptable, or the log cannot be opened.
     """
     try:
-        return open_log(settings.log, options=events.options(settings.properties))
+        return settings.connection.open(events)
     except ConfigurationError as error:
         raise construction_error(error) from error
     except ShareGroupError as error:
         raise kafka_exception(error) from error
-
-
-def _by_own_names(entries: Mapping[str, object]) -> dict[str, object]:
-    """Return the values as texts, as librdkafka takes them, under the names that the keys have here."""
-    values: dict[str, object] = {}
-    for key, value in entries.items():
-        is_number = isinstance(value, int)
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        values[ALIASES.get(key, key)] = text if is_number else value
-    return values
 
 
 def _check_keys(values: Mapping[str, object]) -> None:
@@ -130,17 +90,6 @@ def _check_keys(values: Mapping[str, object]) -> None:
     misplaced = next((key for key in values if key in KafkaConfig.refused and key not in PASSED), None)
     if misplaced is not None:
         raise kafka_exception(KafkaConfig.unknown_key(misplaced))
-
-
-def _taken_properties(values: dict[str, object]) -> dict[str, object]:
-    """Remove the keys that are passed to librdkafka, and return them.
-
-    A log-in by OAUTHBEARER is librdkafka's alone: `KafkaConfig` is for all programs, and has none.
-    """
-    passed = set(PASSED)
-    if values.get("sasl.mechanism") == OAUTHBEARER and values.get(BOOTSTRAP_SERVERS):
-        passed |= {"sasl.mechanism", "security.protocol"}
-    return {key: values.pop(key) for key in list(values) if key in passed}
 
 
 def _member_settings(consumer: ShareConsumerConfig, topics: ChannelTopics) -> MemberSettings:

@@ -9,9 +9,9 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import GroupConfig, effective_group_config
 from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.core.record_state import RecordState
-from sharegroup.logs.end_offsets import EndOffsets, end_offsets
 from sharegroup.logs.log_clock import wall_ms
-from sharegroup.logs.port import Log
+from sharegroup.logs.port import Log, PartitionOffsets
+from sharegroup.logs.topic_offsets import TopicOffsets, topic_offsets
 from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
 
@@ -54,7 +54,8 @@ class PartitionDescription:
     Attributes:
         start_offset: the share-partition start offset (SPSO).
         end_offset: end of the log; None also when the topic is gone.
-        lag: number of unfinished records: end offset - start offset - delivery complete count (KIP-1226).
+        lag: number of unfinished records in the log: end offset - start offset - delivery complete count (KIP-1226),
+            without those that were deleted.
         in_flight_count: number of offsets from the SPSO to the last one that was ever acquired.
         delayed_count: number of available records that no member receives yet: they were returned with a delay.
         delivery_complete_count: number of finished records at or above the SPSO.
@@ -169,18 +170,18 @@ class GroupDescription:
 
 
 def described_groups(log: Log, groups: Sequence[FoldedGroup], broker: BrokerConfig) -> list[GroupDescription]:
-    """Return the descriptions of groups, with the present end offsets."""
+    """Return the descriptions of groups, with the present offsets of the log."""
     topics = {topic.topic for group in groups for topic in group.metadata.topics.values()}
-    ends = end_offsets(log, topics)
+    offsets = topic_offsets(log, topics)
     now_ms = wall_ms()
-    return [described(group, ends, broker, now_ms) for group in groups]
+    return [described(group, offsets, broker, now_ms) for group in groups]
 
 
-def described(group: FoldedGroup, ends: EndOffsets, broker: BrokerConfig, now_ms: int) -> GroupDescription:
+def described(group: FoldedGroup, offsets: TopicOffsets, broker: BrokerConfig, now_ms: int) -> GroupDescription:
     """Return the description of a group. Pure.
 
     Args:
-        ends: end offsets of the logs; missing ones are unknown.
+        offsets: those of the log; missing ones are unknown.
 
     Raises:
         InvalidConfigError: the group's stored configuration has a key or value that this release does not know.
@@ -192,7 +193,9 @@ def described(group: FoldedGroup, ends: EndOffsets, broker: BrokerConfig, now_ms
         group_epoch=metadata.group_epoch,
         assignment_epoch=metadata.assignment_epoch,
         members=tuple(sorted(_members(group), key=lambda member: (member.client_id, member.member_id))),
-        partitions=tuple(sorted(_partitions(group, ends, now_ms), key=lambda folded: (folded.topic, folded.partition))),
+        partitions=tuple(
+            sorted(_partitions(group, offsets, now_ms), key=lambda folded: (folded.topic, folded.partition))
+        ),
         locks=tuple(sorted(_locks(group, now_ms), key=lambda lock: (lock.deadline_ms, lock.topic, lock.partition))),
         quarantine=tuple(QuarantineDescription(role.value, why) for role, why in sorted(group.failures.items())),
         is_paused=metadata.pause is not None,
@@ -248,21 +251,37 @@ def _assignment(metadata: GroupState, member: Member) -> tuple[TopicAssignment, 
     return tuple(sorted(assigned, key=lambda topic: topic.topic))
 
 
-def _partitions(group: FoldedGroup, ends: EndOffsets, now_ms: int) -> Iterator[PartitionDescription]:
+def _partitions(group: FoldedGroup, offsets: TopicOffsets, now_ms: int) -> Iterator[PartitionDescription]:
     for topic_id, topic in group.metadata.topics.items():
         for partition in topic.partitions:
-            end_offset = ends.get((topic_id, partition))
+            in_log = offsets.get((topic_id, partition))
             folded = group.partitions.get((topic_id, partition))
             if folded is None:
                 yield PartitionDescription(
-                    topic.topic, topic_id, partition, None, end_offset, None, None, 0, 0, None, None, None
+                    topic.topic,
+                    topic_id,
+                    partition,
+                    None,
+                    in_log.end_offset if in_log is not None else None,
+                    None,
+                    None,
+                    0,
+                    0,
+                    None,
+                    None,
+                    None,
                 )
             else:
-                yield _initialized(topic.topic, topic_id, end_offset, folded, group.leader_epoch, now_ms)
+                yield _initialized(topic.topic, topic_id, in_log, folded, group.leader_epoch, now_ms)
 
 
 def _initialized(
-    topic: str, topic_id: str, end_offset: int | None, folded: FoldedPartition, leader_epoch: int, now_ms: int
+    topic: str,
+    topic_id: str,
+    in_log: PartitionOffsets | None,
+    folded: FoldedPartition,
+    leader_epoch: int,
+    now_ms: int,
 ) -> PartitionDescription:
     engine = folded.share_partition
     return PartitionDescription(
@@ -270,8 +289,8 @@ def _initialized(
         topic_id,
         folded.partition,
         engine.start_offset,
-        end_offset,
-        None if end_offset is None else engine.lag(end_offset),
+        None if in_log is None else in_log.end_offset,
+        None if in_log is None else engine.lag(in_log.end_offset, in_log.start_offset),
         engine.next_offset - engine.start_offset,
         sum(run.size for run in engine.runs if run.state is RecordState.ACQUIRED),
         sum(run.size for run in engine.runs if run.state is RecordState.AVAILABLE and run.deadline_ms > now_ms),

@@ -7,6 +7,7 @@ calls wait for at most their timeout, also while Kafka is away.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -58,6 +59,7 @@ class GroupMember:
     def __init__(self, log: Log, settings: MemberSettings, woken: threading.Event | None = None) -> None:
         # Kafka generates member ids in the same way as topic ids.
         self.member_id = settings.member_id or new_topic_id()
+        self._process_id = os.getpid()
         self._log = log
         self._channel = ProcessorChannel(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
         try:
@@ -124,6 +126,11 @@ class GroupMember:
         with self._changed:
             self._changed.wait_for(lambda: self._is_done or self._protocol.waiting.after(after_number) is not None)
             return None if self._is_done else self._protocol.waiting.after(after_number)
+
+    def read(self, record_count: int, took_ms: float) -> None:
+        """Record that reading acquired records from the log took so long: fetches are bounded by it."""
+        with self._changed:
+            self._protocol.pace.read(record_count, took_ms)
 
     def waiting_after(self, number: int) -> Acquisition | None:
         """Return the first waiting acquisition with a higher number."""
@@ -237,7 +244,8 @@ class GroupMember:
     ) -> list[Acknowledged]:
         """Return waiting records unread, send the last acknowledgements, close the share session, and leave the group.
 
-        The close of the session releases records that were taken but not acknowledged, even without time for responses:
+        In a process that was forked it does nothing: the member and its threads are those of the other process. The
+        close of the session releases records that were taken but not acknowledged, even without time for responses:
         its requests get a second to be appended, in all.
 
         Args:
@@ -247,6 +255,8 @@ class GroupMember:
         Returns:
             All results not taken yet; acknowledgements without a response in time have failed.
         """
+        if os.getpid() != self._process_id:
+            return []
         last_send_ms = monotonic_ms() + max(timeout_ms, _LAST_SEND_MS)
         response_ms = timeout_ms - min(_LAST_SEND_MS, timeout_ms // 2)
         with self._changed:

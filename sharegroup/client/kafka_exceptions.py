@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -34,7 +33,6 @@ __all__ = [
     "IllegalStateException",
     "KafkaError",
     "KafkaException",
-    "SingleThreadGuard",
     "TopicPartition",
     "WakeupException",
     "as_kafka_exception",
@@ -108,36 +106,3 @@ def _code(error: ShareGroupError) -> int:
     if isinstance(error, LogAccessDeniedError) and error.code is not None:
         return error.code
     return next((code for kind, code in _CODES if isinstance(error, kind)), KafkaError._FATAL)
-
-
-class SingleThreadGuard:
-    """Allows one call of a consumer at a time: overlapping ones are refused, also those from the commit callback."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = 0
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Enter a call, for its duration.
-
-        Raises:
-            ConcurrentModificationException: another thread is in a call.
-            IllegalStateException: this thread is in a call, so this is the commit callback.
-        """
-        current = threading.get_ident()
-        if not self._lock.acquire(blocking=False):
-            if self._owner == current:
-                raise IllegalStateException(
-                    "Share consumer methods are not accessible from user-defined acknowledgement commit callback"
-                )
-            raise ConcurrentModificationException(
-                "Share consumer is not safe for multi-threaded access. "
-                f"currentThread(id: {current}) otherThread(id: {self._owner})"
-            )
-        self._owner = current
-        try:
-            yield
-        finally:
-            self._owner = 0
-            self._lock.release()

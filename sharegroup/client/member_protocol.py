@@ -319,7 +319,7 @@ class MemberProtocol:
             number=self._acquisition_count,
             excess_count=max(fetched.record_count - fetched.requested_count, 0) if is_poll else 0,
         )
-        self.pace.acquired(acquisition.record_count, acquisition.requested_count)
+        self.pace.acquired(acquisition.record_count, acquisition.requested_count, acquisition.lock_timeout_ms)
         self._locks.acquired(acquisition)
         self._admit(acquisition)
 

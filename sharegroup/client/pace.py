@@ -5,10 +5,13 @@ A poll returns as many records as the application processes in a short time, so 
 
 A fetch takes as long as a commit, whatever its number of records. An application that has processed all records before
 the next ones arrive spends its time waiting; so the next fetch requests more, until the application no longer waits, or
-the held records would keep it busy for too long.
+the held records would keep it busy for too long. A log that is slow, by a quota of the brokers for example, bounds each
+fetch by what arrives long before its locks end.
 """
 
 from __future__ import annotations
+
+import sys
 
 from sharegroup.client.settings import FetchSettings
 from sharegroup.client.work_size import WorkSize
@@ -29,6 +32,8 @@ _USUAL_INTERVALS = 3
 _LEAST_IDLE_MS = 1_000
 """Waiting records are returned when no poll comes for three usual intervals, but not before this time."""
 _NEWEST_WEIGHT = 0.25
+_READING_PART = 4
+"""A fetch requests what is read within this part of its locks' time: after half of it, waiting records go back."""
 
 
 class Pace:
@@ -48,13 +53,17 @@ class Pace:
         self._interval_ms = 0.0
         self._record_ms: float | None = None
         """Processing time of a record."""
+        self._lock_timeout_ms: int | None = None
+        self._read_count = self._reading_ms = 0.0
+        """Records that were read, and the time that it took; the latest reads count most."""
 
     @property
     def fetch_records(self) -> int:
         """The number of records for the next fetch."""
         size = max(self._least, self.poll_records, min(self._fetch_records, self._processed_within(_AHEAD_MS)))
+        size = min(size, self._arriving_in_time)
         # A multiple of a poll, where the application has set its size.
-        return size - size % self._least
+        return size - size % self._least if size > self._least else size
 
     def resize(self, fetch_records: int) -> None:
         """Let all fetches from now on have the same size."""
@@ -85,9 +94,15 @@ class Pace:
         """Record that a poll returns records."""
         self._delivered_count, self._delivered_ms = record_count, now_ms
 
-    def acquired(self, record_count: int, asked_count: int) -> None:
+    def acquired(self, record_count: int, asked_count: int, lock_timeout_ms: int) -> None:
         """Record that a fetch acquired records; if they are fewer than requested, there were no more."""
         self._was_full = record_count >= asked_count > 0
+        self._lock_timeout_ms = lock_timeout_ms
+
+    def read(self, record_count: int, took_ms: float) -> None:
+        """Record that reading records from the log took so long."""
+        self._read_count += record_count - _NEWEST_WEIGHT * self._read_count
+        self._reading_ms += took_ms - _NEWEST_WEIGHT * self._reading_ms
 
     def ran_out(self) -> None:
         """Grow the fetches if there were more records: the application polls, and none wait."""
@@ -109,6 +124,13 @@ class Pace:
         """
         size = self.fetch_records
         return self._was_full and size > self._least and waiting_count <= size // 2
+
+    @property
+    def _arriving_in_time(self) -> int:
+        """Return the number of records that are read long before the locks of their fetch end; at least 1."""
+        if self._lock_timeout_ms is None or not self._reading_ms:
+            return sys.maxsize
+        return max(int(self._lock_timeout_ms / _READING_PART * self._read_count / self._reading_ms), 1)
 
     def _processed_within(self, time_ms: float) -> int:
         return self._most if self._record_ms is None else int(time_ms / self._record_ms)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,6 +144,7 @@ class ReadAhead:
     def _read(self, acquisition: Acquisition) -> None:
         ranges = acquisition.ranges
         while ranges and self._has_room() and self._is_waiting(acquisition):
+            started_s = time.monotonic()
             try:
                 chunk = self._reader.read(ranges, _RECORDS_AT_ONCE)
             except Exception as error:
@@ -150,7 +152,8 @@ class ReadAhead:
                 continue
             self._cause = ""
             ranges = chunk.rest
-            count = sum(len(read_range.records) for read_range in chunk.ranges)
+            if count := sum(len(read_range.records) for read_range in chunk.ranges):
+                self.member.read(count, (time.monotonic() - started_s) * 1_000)
             self._add(acquisition, chunk.ranges, count, is_cut=bool(ranges) and count < _RECORDS_AT_ONCE)
             if chunk.unreadable:
                 # Returned at once, they would be acquired again at once.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.config.processor_config import ProcessorConfig, absolute_path
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import ConfigurationError
 
@@ -91,7 +91,7 @@ class MemberSettings:
 
 
 def log_address(config: Mapping[str, object]) -> str | KafkaConfig:
-    """Return the log of the LOG_KEYS: a path or address, or a Kafka cluster.
+    """Return the log of the LOG_KEYS: an absolute path or an address, or a Kafka cluster.
 
     Raises:
         ConfigurationError: they contain no log or two, or a value is not acceptable.
@@ -106,7 +106,7 @@ def log_address(config: Mapping[str, object]) -> str | KafkaConfig:
             f"Missing required configuration {BOOTSTRAP_SERVERS} or {LOG_PATH}, which have no default value.",
             f"Set {BOOTSTRAP_SERVERS} for Kafka, or {LOG_PATH}: {ProcessorConfig.model_fields['log_path'].description}",
         )
-    return str(path)
+    return absolute_path(str(path))
 
 
 def channel_topics(config: Mapping[str, object]) -> ChannelTopics:

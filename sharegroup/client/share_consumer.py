@@ -21,6 +21,7 @@ from sharegroup.client.application_acknowledgements import (
     check_offset_key,
     commit_outcome,
 )
+from sharegroup.client.call_guard import CallGuard
 from sharegroup.client.client_events import ClientEvents
 from sharegroup.client.consumer_settings import consumer_settings, open_consumer_log
 from sharegroup.client.delivered import DeliveredRecords
@@ -31,7 +32,6 @@ from sharegroup.client.kafka_exceptions import (
     ERRONEOUS_STATE,
     IllegalStateException,
     KafkaException,
-    SingleThreadGuard,
     TopicPartition,
     WakeupException,
     as_kafka_exception,
@@ -79,7 +79,7 @@ class ShareConsumer:
         self._member_settings = replace(settings.member, member_id=new_topic_id())
         self._is_implicit = self._config.share_acknowledgement_mode == "implicit"
         self._woken = threading.Event()
-        self._events = ClientEvents(settings.callbacks)
+        self._events = ClientEvents(settings.connection.callbacks)
         self._log = open_consumer_log(settings, self._events)
         create = partial(new_reader, self._log, self._config, self._member_settings, self._woken)
         self._joining = Joining(self._config.group_id, create, self._woken)
@@ -87,12 +87,11 @@ class ShareConsumer:
         # An explicit max.poll.records waits for that number of records; the default takes the records that are read.
         is_set = "max_poll_records" in self._config.model_fields_set
         self._exact_count = self._config.max_poll_records if is_set else 1
-        self._guard = SingleThreadGuard()
+        self._guard = CallGuard(self._member_settings.member_id)
         self._measurements = ConsumerMeasurements()
         self._callback = CommitCallbackQueue()
         self._delivered = DeliveredRecords()
         self._subscription = Subscription(self._log, self._config.metadata_max_age_ms, self._joining.notify)
-        self._is_closed = False
 
     def subscribe(self, topics: list[str] | re.Pattern[str]) -> None:
         """Subscribe to exactly these topics; an empty list unsubscribes.
@@ -282,16 +281,16 @@ class ShareConsumer:
         """Send the acknowledgements, return all other records, and leave the group. A second close does nothing.
 
         Delivered records that were not acknowledged are released; undelivered ones are returned as if they had never
-        been acquired.
+        been acquired. In a process that was forked it does nothing but log a warning, since the consumer and its
+        threads are those of the other process.
 
         Args:
             timeout: seconds to wait for the responses; None is 30, as in the Java client.
         """
         wait_ms = None if timeout is None else timeout_ms(timeout)
-        with self._guard.entered(), as_kafka_exception():
-            if self._is_closed:
+        with self._guard.closing() as is_open, as_kafka_exception():
+            if not is_open:
                 return
-            self._is_closed = True
             joined = self._joining.close()
             try:
                 if joined is not None:
@@ -315,8 +314,6 @@ class ShareConsumer:
     @contextmanager
     def _entered(self) -> Iterator[None]:
         with self._guard.entered(), as_kafka_exception(self._is_ended):
-            if self._is_closed:
-                raise IllegalStateException("Share consumer closed")
             yield
 
     def _is_ended(self) -> bool:

@@ -2,9 +2,10 @@
 
 The size starts small and grows with the measured speed. Where more records take little more time than fewer, since the
 application writes its records together or starts a job for them, a larger size is tried from time to time, and kept if
-it makes a record cheaper. A size whose records take too long shrinks at once. If fewer records take as long, the time
-is not theirs: then the size grows, too. If they take far less than their part, it was a delay that has passed, such as
-a checkpoint of the application's table: then the size is what it was.
+it makes a record cheaper. A size whose records take too long shrinks at once, to half at first where they may have been
+held up, else and then by the time that they took. If fewer records take nearly as long, the time is not theirs, but
+that of a job on a busy machine, for example: then the size is what it was, and grows. If they take far less than their
+part, it was a delay that has passed, such as a checkpoint of the application's table: then, too, it is what it was.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _SAME_TIME = 1.25
 """A larger size that takes at most so much longer may grow fast."""
 _PASSED_DELAY = 0.5
 """A delay was not the records' if they take at most this part of their time once the size has shrunk."""
+_FAR_LONGER = 8
+"""A piece that takes at most so many times the acceptable time may have been held up: the next one tells."""
 _SHORTEST_MS = 0.5
 """A time that the clock shows as 0 ms."""
 
@@ -62,15 +65,30 @@ class WorkSize:
         worked_ms = max(worked_ms, _SHORTEST_MS)
         usual_count = int(record_count * self._usual_ms / worked_ms)
         self._is_growing = False
-        if worked_ms > self._acceptable_ms:
+        if self._has_shrunk and self._is_as_long(record_count, worked_ms):
+            size = self._restored(record_count, worked_ms)
+        elif worked_ms > self._acceptable_ms:
             size = self._shrunk(record_count, worked_ms, usual_count)
         elif usual_count > record_count:
-            self._acceptable_ms = self._longest_ms
+            self._acceptable_ms = max(self._acceptable_ms / _GROWTH, self._longest_ms)
             size = self._grown(record_count, worked_ms, usual_count)
         else:
             self._has_shrunk, self._shrunk_from = False, (0, 0.0)
             size = self._tried(record_count, worked_ms, usual_count)
         self._records = max(self._least, min(size, self._most))
+
+    def _is_as_long(self, count: int, worked_ms: float) -> bool:
+        """Return True if a piece takes nearly as long as one of more records took before the size shrank."""
+        before, record_ms = self._shrunk_from
+        return _GROWTH * count <= before and 2 * worked_ms > record_ms * (before + count)
+
+    def _restored(self, count: int, worked_ms: float) -> int:
+        """Return the size from before it shrank: that has not helped, so the time is not the records'."""
+        before, record_ms = self._shrunk_from
+        self._acceptable_ms = _GROWTH * max(worked_ms, record_ms * before)
+        self._has_shrunk, self._shrunk_from = False, (0, 0.0)
+        self._kept, self._sizes_until_trial = (count, worked_ms / count), 0
+        return before
 
     def _grown(self, count: int, worked_ms: float, usual_count: int) -> int:
         """Return a size that should take the usual time; after a time that was not the records', the one before it."""
@@ -86,16 +104,21 @@ class WorkSize:
         return size
 
     def _shrunk(self, count: int, worked_ms: float, usual_count: int) -> int:
-        """Return a size that should take the usual time, or a larger one if that has not helped."""
+        """Return a size that should take the usual time: half at first, where the piece may have been held up.
+
+        Where nothing larger has been seen that took longer, it is a larger size: the time may not be the records'.
+        """
+        is_first = not self._has_shrunk or count > self._records
         self._kept = count, worked_ms / count
-        if not self._has_shrunk or count > self._records:
-            self._has_shrunk = True
-            self._shrunk_from = max(self._shrunk_from[0], self._records), worked_ms / count
-            return usual_count
-        self._has_shrunk, self._shrunk_from = False, (0, 0.0)
-        self._sizes_until_trial = 0
-        self._acceptable_ms = _GROWTH * worked_ms
-        return _GROWTH * count
+        if not is_first and self._shrunk_from[0] < _GROWTH * count:
+            self._has_shrunk, self._shrunk_from = False, (0, 0.0)
+            self._sizes_until_trial = 0
+            self._acceptable_ms = _GROWTH * worked_ms
+            return _GROWTH * count
+        before = max(self._shrunk_from[0], self._records) if is_first else count
+        self._has_shrunk, self._shrunk_from = True, (before, worked_ms / count)
+        may_be_held_up = is_first and worked_ms <= _FAR_LONGER * self._acceptable_ms
+        return max(usual_count, count // 2) if may_be_held_up else usual_count
 
     def _tried(self, count: int, worked_ms: float, usual_count: int) -> int:
         """Return the next size after one that took its time: the same, or another one for a trial."""
@@ -110,7 +133,7 @@ class WorkSize:
             self._shrunk_from = count, record_ms
             return usual_count
         if count > kept_count and record_ms >= _WORTHWHILE * kept_ms:
-            self._sizes_until_trial = _SIZES_BETWEEN_TRIALS
+            self._sizes_until_trial = self._sizes_between_trials
             return kept_count
         if count < kept_count and kept_ms < _WORTHWHILE * record_ms:
             self._sizes_until_trial = 0
@@ -118,7 +141,7 @@ class WorkSize:
             return min(kept_count, self._larger(count, worked_ms, kept_count, more_ms))
         self._kept = count, record_ms
         if count < kept_count:
-            self._sizes_until_trial = _SIZES_BETWEEN_TRIALS
+            self._sizes_until_trial = self._sizes_between_trials
             return count
         if count > kept_count:
             growth = _FAST_GROWTH if worked_ms <= _SAME_TIME * kept_total_ms else _GROWTH
@@ -133,6 +156,11 @@ class WorkSize:
             return max(usual_count, count // 2)
         self._sizes_until_trial = 0
         return self._larger(count, worked_ms, _GROWTH, record_ms)
+
+    @property
+    def _sizes_between_trials(self) -> int:
+        """Return how many pieces keep their size after a trial; few where fewer records take as long."""
+        return _SIZES_BETWEEN_TRIALS if self._acceptable_ms <= self._longest_ms else _GROWTH
 
     def _larger(self, count: int, worked_ms: float, growth: int, more_ms: float) -> int:
         """Return a larger size that takes an acceptable time, if another record takes `more_ms`."""

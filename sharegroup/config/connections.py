@@ -1,4 +1,4 @@
-"""Keys of librdkafka for a consumer's connections to Kafka: those that are passed to it, and other names of keys."""
+"""Keys of librdkafka for a client's connections to Kafka: those that are passed to it, and other names of keys."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ OAUTHBEARER = "OAUTHBEARER"
 """The mechanism that only consumers log in by, with a callback or OIDC; Spark's readers have PLAIN and SCRAM."""
 
 CALLBACKS: Mapping[str, str] = {
-    "error_cb": "errors of connections: `error_cb(KafkaError)`, called by `poll`, commits and `close`.",
+    "error_cb": "errors of connections: `error_cb(KafkaError)`, called by `poll`, commits and `close`, and by "
+    "each call of an `AdminClient`.",
     "logger": "a `logging.Logger` for the lines of librdkafka, which its threads write; by default they are lines for "
     "debugging of the logger `sharegroup`.",
     "oauth_cb": "the token of a log-in by OAUTHBEARER: `oauth_cb(sasl.oauthbearer.config)` returns it with its end, in "

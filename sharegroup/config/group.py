@@ -7,9 +7,10 @@ from them whenever it is needed. Nothing here does I/O or reads a clock.
 from __future__ import annotations
 
 import re
+from calendar import monthrange, timegm
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -45,6 +46,15 @@ _CACHED_CONFIGS = 1_000
 BY_DURATION = "by_duration:"
 """Prefix of a `share.auto.offset.reset` that goes back by a duration."""
 
+BY_DATETIME = "by_datetime:"
+"""Prefix of a `share.auto.offset.reset` to a point of time; Kafka has none."""
+
+_DATETIME = re.compile(
+    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
+    r"T(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
+    r"(?:Z|(?P<sign>[+-])(?P<offset_hour>[0-9]{2}):(?P<offset_minute>[0-9]{2}))?"
+)
+
 # Ten digits a part keep the longest duration within a 64-bit count of milliseconds.
 _DURATION = re.compile(
     r"P(?:(?P<days>[0-9]{1,10})D)?"
@@ -63,11 +73,54 @@ def _duration_ms(text: str) -> int | None:
     return whole_ms + int((match["fraction"] or "0").ljust(3, "0")[:3])
 
 
+class TimedReset(NamedTuple):
+    """A `share.auto.offset.reset` by time: to the first record whose timestamp is at or after it.
+
+    Attributes:
+        duration_ms: how far it goes back; None for a point of time.
+        since_ms: the point of time, epoch ms; None for a duration.
+    """
+
+    duration_ms: int | None = None
+    since_ms: int | None = None
+
+    def start_ms(self, now_ms: int) -> int:
+        """Return the time, epoch ms.
+
+        Args:
+            now_ms: the present time of the log, epoch ms.
+        """
+        return now_ms - self.duration_ms if self.duration_ms is not None else self.since_ms or 0
+
+
+def _datetime_ms(text: str) -> int | None:
+    """Epoch ms of an ISO 8601 date and time, in UTC where it names no offset; None when it is not one."""
+    match = _DATETIME.fullmatch(text)
+    if match is None:
+        return None
+    parts = ("year", "month", "day", "hour", "minute", "second", "offset_hour", "offset_minute")
+    year, month, day, hour, minute, second, offset_hour, offset_minute = (int(match[part] or 0) for part in parts)
+    is_date = year >= 1 and 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]
+    if not is_date or hour > 23 or max(minute, second, offset_minute) > 59 or offset_hour > 23:
+        return None
+    offset_s = (offset_hour * 60 + offset_minute) * 60
+    whole_s = timegm((year, month, day, hour, minute, second)) - (-offset_s if match["sign"] == "-" else offset_s)
+    milliseconds = whole_s * 1_000 + int((match["fraction"] or "0").ljust(3, "0")[:3])
+    return milliseconds if milliseconds >= 0 else None
+
+
+def _timed_reset(value: str) -> TimedReset | None:
+    """Return the reset by time that a value means; None for any other value."""
+    duration_ms = _duration_ms(value.removeprefix(BY_DURATION)) if value.startswith(BY_DURATION) else None
+    since_ms = _datetime_ms(value.removeprefix(BY_DATETIME)) if value.startswith(BY_DATETIME) else None
+    return None if duration_ms is None and since_ms is None else TimedReset(duration_ms, since_ms)
+
+
 def _check_offset_reset(value: str) -> str:
-    by_duration = value.startswith(BY_DURATION) and _duration_ms(value.removeprefix(BY_DURATION)) is not None
-    if value not in ("earliest", "latest") and not by_duration:
+    if value not in ("earliest", "latest") and _timed_reset(value) is None:
         raise invalid_value(
-            "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'"
+            "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>' or "
+            "'by_datetime:<YYYY-MM-DDThh:mm:ss.sssZ>'"
         )
     return value
 
@@ -79,7 +132,9 @@ def _check_dead_letter_topic(name: str) -> str:
 
 
 OffsetReset = Annotated[
-    str, AfterValidator(_check_offset_reset), Allowed("`earliest`, `latest` or `by_duration:<PnDTnHnMn.nS>`")
+    str,
+    AfterValidator(_check_offset_reset),
+    Allowed("`earliest`, `latest`, `by_duration:<PnDTnHnMn.nS>` or `by_datetime:<YYYY-MM-DDThh:mm:ss.sssZ>`"),
 ]
 DeadLetterTopic = Annotated[
     str, AfterValidator(_check_dead_letter_topic), Allowed("a topic name without leading `__`, or empty")
@@ -112,7 +167,10 @@ class GroupConfig(Config):
     share_partition_max_record_locks: Int = RECORD_LOCKS.group_field
     share_assignment_interval_ms: Int = ASSIGNMENT_INTERVAL.group_field
     share_auto_offset_reset: OffsetReset = Field(
-        default="latest", description="Where a share-partition without a start offset begins."
+        default="latest",
+        description="Where a share-partition without a start offset begins. `latest` passes over what was written to a "
+        "new topic before the processor's first look at it; `by_datetime` with the time at which the group begins "
+        "passes over nothing younger, and a topic that is created later is read from its first record on.",
     )
     share_isolation_level: Literal["read_committed", "read_uncommitted"] = Field(
         default="read_uncommitted", description="Whether records of aborted transactions are left out."
@@ -160,9 +218,9 @@ class GroupConfig(Config):
     )
 
     @property
-    def auto_offset_reset_duration_ms(self) -> int | None:
-        """The duration of a reset by duration, in ms; None for a reset to the earliest or latest offset."""
-        return _duration_ms(self.share_auto_offset_reset.removeprefix(BY_DURATION))
+    def timed_reset(self) -> TimedReset | None:
+        """The reset by time; None for a reset to the earliest or latest offset."""
+        return _timed_reset(self.share_auto_offset_reset)
 
     def spelled_value(self, key: str) -> str:
         """Return a value as it is written in a configuration."""

@@ -198,6 +198,15 @@ class ShareConsumerConfig(Config):
         return self
 
 
+class AdminConfig(Config):
+    """Configuration of an `AdminClient` (AdminClientConfig of Kafka 4.3)."""
+
+    client_id: str = Field(default="", description="Free name of the client, for people who read logs.")
+    default_api_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
+        default=60_000, description="Time after which a call without a timeout of its own gives up, in ms."
+    )
+
+
 class WorkerConfig(Config):
     """Configuration of a Spark worker.
 

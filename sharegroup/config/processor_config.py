@@ -11,13 +11,18 @@ from urllib.parse import unquote, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from sharegroup.config.model import Allowed, Config, Int, Long, NonEmpty, TopicName, invalid_relation, invalid_value
-from sharegroup.config.table_location import STORAGE_OPTIONS, TableLocation, is_in_store, store_address
+from sharegroup.config.table_location import STORAGE_OPTIONS, TableLocation, is_in_store, store_address, unreadable_part
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
+def absolute_path(path: str) -> str:
+    """Return the path of a file in any working directory; an address with a scheme as it is."""
+    return path if _SCHEME.match(path) else str(Path(path).absolute())
+
+
 def _local_path(value: str) -> str:
-    """Return the path that a value means.
+    """Return the path that a value means, in any working directory.
 
     Raises:
         PydanticCustomError: it is empty, or a URI of another scheme or host.
@@ -25,13 +30,13 @@ def _local_path(value: str) -> str:
     if not value:
         raise invalid_value("Value must not be empty")
     if not _SCHEME.match(value):
-        return value
+        return absolute_path(value)
     uri = urlsplit(value)
     if uri.scheme.lower() != "file" or uri.netloc not in ("", "localhost") or not uri.path.startswith("/"):
         raise invalid_value(
             "Only local disks are supported; use a path such as /var/lib/sharegroup/state, or file:///var/lib/…"
         )
-    return unquote(uri.path)
+    return absolute_path(unquote(uri.path))
 
 
 def _table_path(value: str) -> str:
@@ -46,7 +51,10 @@ def _table_path(value: str) -> str:
         except ValueError as error:
             raise invalid_value(str(error)) from None
         return value.rstrip("/")
-    return _local_path(value)
+    path = _local_path(value)
+    if part := unreadable_part(path):
+        raise invalid_value(f"The path {path!r} contains {part!r}, which the Delta library takes for something else")
+    return path
 
 
 LocalPath = Annotated[str, AfterValidator(_local_path), Allowed("a local path or a `file://` URI")]
@@ -81,7 +89,7 @@ def _check_pattern(value: str) -> str:
 def _parse_path(value: object) -> object:
     if value == "":
         raise invalid_value("Value must not be empty")
-    return value
+    return absolute_path(str(value)) if isinstance(value, str | Path) else value
 
 
 class ProcessorConfig(Config):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
+
+_UNREADABLE = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+"""Parts of a path that the Delta library decodes or refuses."""
 
 S3_SCHEMES = ("s3", "s3a")
 AZURE_SCHEMES = ("az", "abfs", "abfss")
@@ -89,6 +93,12 @@ def location_of(path: str) -> TableLocation:
 def is_in_store(path: str) -> bool:
     """Return True if text is an address of an object store, False if it is a path on a local disk."""
     return "://" in path
+
+
+def unreadable_part(path: str) -> str:
+    """Return the part of a folder's path for which the Delta library looks in another folder; "" when there is none."""
+    part = _UNREADABLE.search(path)
+    return "" if part is None or is_in_store(path) else part[0]
 
 
 def absolute_address(path: str) -> str:

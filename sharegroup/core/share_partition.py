@@ -13,7 +13,7 @@ from sharegroup.core.acquisition import AcquireRequest, chosen_runs, chosen_susp
 from sharegroup.core.archived_runs import archived_runs
 from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.core.open_writes import OpenWrite, Resolution, WriteClosed, WriteOpened
-from sharegroup.core.record_state import UNDECIDED_STATES, Cause, RecordState, outcome_of
+from sharegroup.core.record_state import TERMINAL_STATES, UNDECIDED_STATES, Cause, RecordState, outcome_of
 from sharegroup.core.records import (
     AcknowledgementBatch,
     SharePartitionLimits,
@@ -82,10 +82,18 @@ class SharePartition:
         """Finished records at or above the SPSO (KIP-1226)."""
         return self._runs.terminal_count
 
-    def lag(self, log_end_offset: int) -> int:
-        """Return the number of unfinished records below the end of the log (KIP-1226)."""
+    def lag(self, log_end_offset: int, log_start_offset: int = 0) -> int:
+        """Return the number of unfinished records in the log (KIP-1226): those that were deleted do not count."""
+        start = max(self._start_offset, log_start_offset)
         # A start offset that was reset past the end of the log leaves nothing to do.
-        return max(log_end_offset - self._start_offset - self.delivery_complete_count, 0)
+        return max(log_end_offset - start - self._finished_count(start), 0)
+
+    def _finished_count(self, first_offset: int) -> int:
+        """Return the number of finished records from an offset on."""
+        if first_offset <= self._start_offset:
+            return self.delivery_complete_count
+        later = self._runs.overlapping(first_offset, self.next_offset - 1)
+        return sum(run.size for run in later if run.state in TERMINAL_STATES)
 
     @property
     def next_deadline_ms(self) -> int | None:

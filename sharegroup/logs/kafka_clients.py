@@ -145,9 +145,14 @@ class KafkaClients:
         limit_s, _ = self._limit_of_thread()
         return min(time.monotonic() + self.own_timeout_ms / 1000, limit_s)
 
+    @property
+    def is_forked(self) -> bool:
+        """Return True in a process that was forked from the one that made the clients."""
+        return os.getpid() != self._process_id
+
     def check_usable(self) -> None:
         """Raise `LogError` after `close`, and in a process that was forked."""
-        if os.getpid() != self._process_id:
+        if self.is_forked:
             raise LogError(
                 f"{self.name} was opened by process {self._process_id}, which this one was forked from.",
                 "Close it before the fork and open it after, or start processes with the spawn method.",

@@ -6,6 +6,7 @@ from confluent_kafka import KafkaError
 
 from sharegroup.errors import (
     ConfigurationError,
+    InvalidTimestampError,
     LogAccessDeniedError,
     LogError,
     LogUnavailableError,
@@ -96,6 +97,11 @@ _KINDS: tuple[tuple[frozenset[int], type[ShareGroupError], str], ...] = (
         frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE}),
         RecordTooLargeError,
         "Send less at once, or raise the topic's max.message.bytes.",
+    ),
+    (
+        frozenset({KafkaError.INVALID_TIMESTAMP}),
+        InvalidTimestampError,
+        "Set this machine's clock right, or the topic's message.timestamp.type to LogAppendTime.",
     ),
 )
 

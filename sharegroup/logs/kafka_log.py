@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from operator import methodcaller
 from types import TracebackType
@@ -13,7 +13,7 @@ from confluent_kafka import Message
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.errors import LogError, ShareGroupError, TopicExistsError
+from sharegroup.errors import InvalidTimestampError, LogError, ShareGroupError, TopicExistsError
 from sharegroup.logs.client_options import ClientOptions
 from sharegroup.logs.helper_process import KafkaMemberHelper
 from sharegroup.logs.kafka_appender import Batch, KafkaAppender
@@ -33,6 +33,8 @@ from sharegroup.logs.port import (
     TopicDescription,
     TopicIdentity,
 )
+
+_TIMESTAMP_BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 
 
 class KafkaLog:
@@ -212,7 +214,9 @@ class KafkaLog:
         return self._clients.limited(timeout_ms)
 
     def close(self) -> None:
-        """Close all clients; followers and watches end."""
+        """Close all clients; followers and watches end. In a process that was forked it does nothing."""
+        if self._clients.is_forked:
+            return
         self._clients.closed.set()
         for appenders in self._appenders.values():
             appenders.close()
@@ -238,10 +242,22 @@ class KafkaLog:
         filled = [batch for batch in batches if batch[2]]
         try:
             firsts = iter(self._appended(filled, may_repeat) if filled else ())
-        except LogError:
+        except LogError as error:
             self._known_topics.forget(topic for topic, _, _ in batches)
+            if isinstance(error, InvalidTimestampError):
+                raise self._with_bounds(error, {topic for topic, _, _ in filled}) from None
             raise
         return [next(firsts) if records else self._end_offset(topic, p) for topic, p, records in batches]
+
+    def _with_bounds(self, error: InvalidTimestampError, topics: Iterable[str]) -> InvalidTimestampError:
+        """Return a broker's refusal of timestamps with the bounds of the topics, where they can be read."""
+        bounds: list[str] = []
+        for topic in sorted(topics):
+            with suppress(LogError):
+                config = self.describe_topic(topic).config
+                bounds += (f"{key} of topic {topic} is {config[key]}" for key in _TIMESTAMP_BOUNDS if key in config)
+        message = f"{error.message} {'; '.join(bounds)}." if bounds else error.message
+        return InvalidTimestampError(message, error.remedy)
 
     def _appended(self, batches: Sequence[Batch], may_repeat: bool) -> list[int]:
         with self._appenders[may_repeat].lent(lambda _: True) as appender:

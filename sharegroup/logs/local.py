@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -61,7 +62,7 @@ class LocalLog:
     is never assigned twice, whatever is deleted; when the file itself is lost, see `raise_end_offset`.
 
     Args:
-        path: the file; SQLite keeps `<path>-wal` and `<path>-shm` beside it.
+        path: the file, or a symbolic link to it; SQLite keeps `<path>-wal` and `<path>-shm` beside the file.
         clock: the time for records that the log stamps; by default this log's own clock.
         busy_timeout_ms: how long an operation waits for another process's append.
         must_exist: True if a missing file is an error.
@@ -81,7 +82,8 @@ class LocalLog:
         busy_timeout_ms: int = 10_000,
         must_exist: bool = False,
     ) -> None:
-        self.path = Path(path)
+        # A log has one name, that of its file, for all that lies beside it; and this one in any working directory.
+        self.path = Path(os.path.realpath(path))
         self._clock = clock or LogClock()
         self._file = LocalFile(self.path, busy_timeout_ms, must_exist)
         self._retention = RetentionSchedule()

@@ -1,7 +1,8 @@
 """Operating system locks that members of an embedded log hold: they end with the member's process.
 
 Each member has a file of its own in the folder `<log>.members`, which it keeps locked. When another process can take
-the lock of a file, the process of its member has ended. The kernel reports when a file is closed, without polling.
+the lock of a file, the process of its member has ended; processes that were forked from it do not keep the lock. The
+kernel reports when a file is closed, without polling.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.file_watch import IN_CLOSE_WRITE, watch
+from sharegroup.logs.own_descriptor import OwnDescriptor
 from sharegroup.logs.port import EndedMember
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -47,16 +49,17 @@ class LocalMemberLock:
         new = folder / f"{_NEW}{name}"
         try:
             folder.mkdir(exist_ok=True)
-            self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._descriptor = OwnDescriptor(new, os.O_RDWR | os.O_CREAT)
             try:
                 # The processor may be another user's, whatever this one's umask is.
-                os.fchmod(self._descriptor, 0o644)
+                os.fchmod(self._descriptor.fileno(), 0o644)
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-                os.write(self._descriptor, json.dumps({"group_id": group_id, "member_id": member_id}).encode())
+                content = json.dumps({"group_id": group_id, "member_id": member_id})
+                os.write(self._descriptor.fileno(), content.encode())
                 # Other processes take it for a member's file only now that it is locked.
                 os.replace(new, self._path)
             except BaseException:
-                os.close(self._descriptor)
+                self._descriptor.close()
                 new.unlink(missing_ok=True)
                 raise
         except OSError as error:
@@ -66,14 +69,17 @@ class LocalMemberLock:
             ) from error
 
     def close(self) -> None:
-        """Release the lock: the member has left regularly. Any thread may call it, more than once."""
-        # A descriptor that is closed twice may be another file's by then.
+        """Release the lock: the member has left regularly. Any thread may call it, more than once.
+
+        In a process that was forked it does nothing: the member is that of the other process.
+        """
+        if not self._descriptor.is_open:
+            return
         with self._closing:
-            descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            with suppress(FileNotFoundError):
-                self._path.unlink()
-            os.close(descriptor)
+            if self._descriptor.is_open:
+                with suppress(FileNotFoundError):
+                    self._path.unlink()
+                self._descriptor.close()
 
 
 class LocalMemberLocks:
@@ -90,17 +96,12 @@ class LocalMemberLocks:
         for path in self._folder.iterdir():
             if path.name.startswith(_NEW):
                 continue
-            # A file that cannot be read is passed over: the locks of its member end by their time.
-            with suppress(OSError, ValueError, KeyError):
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    member = json.loads(os.read(descriptor, 65_536))
-                    ended.append(EndedMember(member["group_id"], member["member_id"], path.name))
-                except BlockingIOError:
-                    pass
-                finally:
-                    os.close(descriptor)
+            # A member that lives keeps its file locked. One that cannot be read is passed over: the locks of its member
+            # end by their time.
+            with suppress(OSError, ValueError, KeyError), OwnDescriptor(path, os.O_RDONLY) as descriptor:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                member = json.loads(os.read(descriptor.fileno(), 65_536))
+                ended.append(EndedMember(member["group_id"], member["member_id"], path.name))
         return ended
 
     def forget(self, member: EndedMember) -> None:

@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sharegroup.logs.own_descriptor import OwnDescriptor
+
 
 class WriteQueueTimeoutError(Exception):
     """Raised when the turn did not come in time."""
@@ -37,7 +39,7 @@ class WriteQueue:
         self.path = path
         self._timeout_s = timeout_ms / 1_000
         self._own_threads = threading.Lock()
-        self._descriptor: int | None = None
+        self._descriptor: OwnDescriptor | None = None
         self._waiter: _Waiter | None = None
 
     @contextmanager
@@ -66,7 +68,7 @@ class WriteQueue:
         Raises:
             OSError: the folder cannot be written.
         """
-        os.close(self._opened())
+        self._opened().close()
 
     def close(self) -> None:
         """Close the file, unless a thread has its turn now; its watchers check once more."""
@@ -74,11 +76,11 @@ class WriteQueue:
             if self._descriptor is not None:
                 _report(self._descriptor)
                 if self._waiter is None or not self._waiter.close_later():
-                    os.close(self._descriptor)
+                    self._descriptor.close()
                 self._descriptor = self._waiter = None
             self._own_threads.release()
 
-    def _lock(self, give_up_at_s: float) -> int:
+    def _lock(self, give_up_at_s: float) -> OwnDescriptor:
         while True:
             if self._descriptor is None:
                 self._descriptor = self._opened()
@@ -96,8 +98,8 @@ class WriteQueue:
             if time.monotonic() >= give_up_at_s:
                 raise WriteQueueTimeoutError
 
-    def _opened(self) -> int:
-        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    def _opened(self) -> OwnDescriptor:
+        return OwnDescriptor(self.path, os.O_RDWR | os.O_CREAT)
 
 
 class _Waiter:
@@ -107,7 +109,7 @@ class _Waiter:
     asked for it.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: OwnDescriptor) -> None:
         self._descriptor = descriptor
         self._changed = threading.Condition()
         self._is_needed = True
@@ -147,7 +149,7 @@ class _Waiter:
             if self._has_lock and not self._is_needed:
                 self._unlock()
             if self._is_closing:
-                os.close(self._descriptor)
+                self._descriptor.close()
             self._changed.notify()
 
     def _unlock(self) -> None:
@@ -155,10 +157,10 @@ class _Waiter:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
 
-def _report(descriptor: int) -> None:
+def _report(descriptor: OwnDescriptor) -> None:
     # A watcher without a report, on a full disk perhaps, checks by itself a second later.
     with suppress(OSError):
-        os.pwrite(descriptor, b"\0", 0)
+        os.pwrite(descriptor.fileno(), b"\0", 0)
 
 
 _STOPPED_STATES = ("T", "t")

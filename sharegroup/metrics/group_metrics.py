@@ -17,9 +17,9 @@ from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import LogError
-from sharegroup.logs.end_offsets import EndOffsets, end_offsets
 from sharegroup.logs.log_clock import wall_ms
 from sharegroup.logs.port import Log
+from sharegroup.logs.topic_offsets import TopicOffsets, topic_offsets
 from sharegroup.metrics.catalogue import (
     ACQUISITION_LOCK_TIMEOUT,
     ARCHIVING_RECORDS,
@@ -158,7 +158,7 @@ class GroupMetrics:
 
     Args:
         state: the groups' state; only this object may use it from now on.
-        end_offsets: topic names → end offsets.
+        offsets: topic names → their offsets in the log.
         broker: defaults and bounds of the groups' configurations.
         now_ms: returns the time, to tell which delays are over.
     """
@@ -167,13 +167,13 @@ class GroupMetrics:
         self,
         registry: MetricsRegistry,
         state: FoldedState,
-        end_offsets: Callable[[Iterable[str]], EndOffsets],
+        offsets: Callable[[Iterable[str]], TopicOffsets],
         broker: BrokerConfig,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self._registry = registry
         self._state = state
-        self._end_offsets = end_offsets
+        self._offsets = offsets
         self._broker = broker
         self._now_ms = now_ms
         self._lock = threading.Lock()
@@ -218,11 +218,11 @@ class GroupMetrics:
     def _gauges(self) -> list[Gauge]:
         with self._lock:
             topics = {topic.topic for group in self._state.groups.values() for topic in group.metadata.topics.values()}
-        ends = self._known_ends(topics)
+        offsets = self._known_offsets(topics)
         with self._lock:
             groups = list(self._state.groups.values())
             now_ms = self._now_ms()
-            gauges = [gauge for group in groups for gauge in _group_gauges(group, ends, self._broker, now_ms)]
+            gauges = [gauge for group in groups for gauge in _group_gauges(group, offsets, self._broker, now_ms)]
             states = Counter(group.metadata.name for group in groups)
             partition_count = sum(len(group.partitions) for group in groups)
         return [
@@ -232,15 +232,15 @@ class GroupMetrics:
             Gauge(NUM_PARTITIONS, (_PROTOCOL,), partition_count),
         ]
 
-    def _known_ends(self, topics: Iterable[str]) -> EndOffsets:
+    def _known_offsets(self, topics: Iterable[str]) -> TopicOffsets:
         try:
-            return self._end_offsets(topics)
+            return self._offsets(topics)
         except LogError:
-            # Without the ends only the lag is unknown.
+            # Without them only the lag is unknown.
             return {}
 
 
-def _group_gauges(group: FoldedGroup, ends: EndOffsets, broker: BrokerConfig, now_ms: int) -> Iterator[Gauge]:
+def _group_gauges(group: FoldedGroup, offsets: TopicOffsets, broker: BrokerConfig, now_ms: int) -> Iterator[Gauge]:
     labels = (group.group_id,)
     yield Gauge(MEMBERS, labels, len(group.metadata.members))
     yield Gauge(QUARANTINED, labels, bool(group.failures))
@@ -250,8 +250,8 @@ def _group_gauges(group: FoldedGroup, ends: EndOffsets, broker: BrokerConfig, no
     for key, folded in group.partitions.items():
         of_partition, engine = (*labels, folded.topic, str(folded.partition)), folded.share_partition
         yield from _partition_gauges(of_partition, engine, limits, now_ms)
-        if (end_offset := ends.get(key)) is not None:
-            yield Gauge(LAG, of_partition, engine.lag(end_offset))
+        if (in_log := offsets.get(key)) is not None:
+            yield Gauge(LAG, of_partition, engine.lag(in_log.end_offset, in_log.start_offset))
 
 
 def _partition_gauges(
@@ -313,7 +313,7 @@ def table_metrics(
     recovery = table.recovery()
     ends = recovery.last_marker.end_offsets if recovery.last_marker else {}
     registry = MetricsRegistry(max_series, domain=domain)
-    groups = GroupMetrics(registry, fold(recovery.rows), lambda topics: end_offsets(log, topics), broker)
+    groups = GroupMetrics(registry, fold(recovery.rows), lambda topics: topic_offsets(log, topics), broker)
     groups.count(table.rows(record_types=_COUNTED_ROWS, since_ms=since_ms))
     backlog = request_backlog(log, request_topic, ends)
     gauges = [Gauge(LEADER_EPOCH, (), table.leader_epoch())]

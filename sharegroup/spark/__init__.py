@@ -9,7 +9,7 @@ from sharegroup.exports import lazy_exports
 
 if find_spec("pyspark") is None:
     raise ModuleNotFoundError(
-        "sharegroup.spark needs PySpark, which is not installed: install sharegroup[spark]. "
+        "sharegroup.spark needs PySpark, which is not installed: pip install 'sharegroup[spark]'. "
         "Databricks and other platforms bring their own.",
         name="pyspark",
     )

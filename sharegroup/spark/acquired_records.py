@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -17,6 +15,7 @@ from pyspark.sql import functions as F
 
 from sharegroup.client.held_records import HeldRange
 from sharegroup.config.kafka import KafkaConfig
+from sharegroup.spark import classic, connect
 from sharegroup.spark.internal_session import moved, reading_session
 from sharegroup.spark.local_log_source import FORMAT
 from sharegroup.spark.session import check_kafka_source
@@ -55,14 +54,14 @@ Span = tuple[int, int]
 _COUNT = "count"
 _COUNT_TIMEOUT_S = 1.0
 """Spark reports a count within milliseconds after the job."""
-_COUNT_POLL_S = 0.005
 
 
 class RecordCount:
     """Counts records in the first job that reads them; a job of its own would read them all again."""
 
-    def __init__(self) -> None:
+    def __init__(self, spark: SparkSession) -> None:
         self._observation = Observation()
+        self._is_connect = connect.is_connect(spark)
 
     def of(self, records: DataFrame) -> DataFrame:
         """Return the same records, counted when an action reads them; once for each count."""
@@ -74,16 +73,9 @@ class RecordCount:
         None if no action reports it: those on `rdd` and `foreach` do not, nor one that Spark carries out without
         reading, as a filter by a delivery count that no record has.
         """
-        observed = self._observation._jo
-        assert observed is not None
-        give_up_at_s = time.monotonic() + _COUNT_TIMEOUT_S
-        while not observed.future().isCompleted():
-            if time.monotonic() >= give_up_at_s:
-                return None
-            threading.Event().wait(_COUNT_POLL_S)
-        # Python's own getter fails with the empty row of an action that read nothing.
-        row = observed.getRow()
-        return int(row.getLong(0)) if row.size() else None
+        if self._is_connect:
+            return connect.observed(self._observation, _COUNT)
+        return classic.observed(self._observation, _COUNT, _COUNT_TIMEOUT_S)
 
 
 def kafka_records(

@@ -1,4 +1,4 @@
-"""The active session of a thread: what Spark uses where it is given none. Each thread of its JVM has one of its own."""
+"""The active session of a thread: what Spark uses where it is given none. Each thread has one of its own."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from sharegroup.spark import classic, connect
+
 
 def activate(spark: SparkSession) -> None:
     """Make a session the active one of the current thread, as Spark's own `createDataFrame` does."""
-    jvm = spark._jvm
-    assert jvm is not None
-    SparkSession._activeSession = spark
-    SparkSession._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
+    if connect.is_connect(spark):
+        connect.activate(spark)
+    else:
+        classic.activate(spark)
 
 
 @contextmanager
 def activated(spark: SparkSession) -> Iterator[None]:
-    """Make a session the active one of the current thread for a while; then it is the one from before again."""
-    jvm = spark._jvm
-    assert jvm is not None
-    sessions = SparkSession._get_j_spark_session_class(jvm)
-    before, before_in_python = sessions.getActiveSession(), SparkSession._activeSession
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
+    """Make a session the active one of the current thread for a while; then it is the one from before again.
+
+    Where a session of Spark Connect is given, the active one has no part in its plans.
+    """
+    if connect.is_connect(spark):
         yield
-    finally:
-        SparkSession._activeSession = before_in_python
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
+        return
+    with classic.activated(spark):
+        yield

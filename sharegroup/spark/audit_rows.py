@@ -13,15 +13,14 @@ from functools import partial
 from itertools import groupby
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sharegroup.audit.history.row_source import Summary
 from sharegroup.errors import ShareGroupError, StateTableError
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.spark.cluster import check_audit_tasks
+from sharegroup.spark.classic import JVM_ERRORS
+from sharegroup.spark.cluster import check_audit_tasks, parallelism
 from sharegroup.spark.internal_session import internal_session
 from sharegroup.spark.stored_table import spark_address
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
@@ -76,7 +75,7 @@ class SparkRows:
         """Yield the summary of the rows of each share-partition; several are summarized at once, by Spark's workers."""
         selected = self._selected(row_filter).filter(F.col("partition") >= 0)
         count = self._partition_count(selected)
-        count = 1 if count == 1 else max(count, self._spark.sparkContext.defaultParallelism)
+        count = 1 if count == 1 else max(count, parallelism(self._spark))
         divided = selected.coalesce(1) if count == 1 else selected.repartition(count, *PARTITION_KEY_COLUMNS)
         ordered = divided.sortWithinPartitions(*PARTITION_KEY_COLUMNS, *fold_order_columns())
         summarized = ordered.mapInArrow(partial(_summarized, summarize), "summary binary")
@@ -128,7 +127,7 @@ class SparkRows:
         """Name the data file that is missing, when Spark fails for one."""
         try:
             yield
-        except (PySparkException, Py4JError, OSError) as error:
+        except JVM_ERRORS as error:
             lost = sorted(self._reader.lost_files().keys() - self._lost_files.keys())
             if not lost:
                 raise

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import shutil
 import tempfile
 import zipfile
@@ -23,8 +22,7 @@ from contextlib import ExitStack
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
@@ -32,6 +30,7 @@ from pyspark.sql import SparkSession
 from sharegroup.config.table_location import absolute_address, location_of
 from sharegroup.errors import ConfigurationError, EnvironmentNotReadyError
 from sharegroup.event_log import Event
+from sharegroup.spark import classic, connect
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +43,23 @@ atexit.register(_resources.close)
 
 
 def is_cluster(spark: SparkSession) -> bool:
-    """Return True if tasks run in processes of their own, mostly on other machines, and not in the driver's JVM."""
-    # A session of Spark Connect has no context.
-    context: SparkContext | None = getattr(spark, "sparkContext", None)
-    return context is not None and is_cluster_master(context.master or "local")
+    """Return True if tasks run in processes of their own, mostly on other machines, and not in the driver's JVM.
+
+    So does a session of Spark Connect, unless its server is on this machine.
+    """
+    if connect.is_connect(spark):
+        return not connect.is_server_here(spark)
+    return is_cluster_master(classic.master(spark))
+
+
+def name_of(spark: SparkSession) -> str:
+    """Return where the tasks of a session run, for messages."""
+    return "the Spark Connect server" if connect.is_connect(spark) else classic.master(spark)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Return the number of tasks that run at once."""
+    return connect.parallelism(spark) if connect.is_connect(spark) else classic.parallelism(spark)
 
 
 def is_cluster_master(master: str) -> bool:
@@ -71,25 +83,24 @@ def jars_to_send(sent: str, driver_class_path: str) -> str:
     jars = [jar for jar in sent.split(",") if jar]
     names = {jar.rpartition("/")[2] for jar in jars}
     own = Path(_find_spark_home()).resolve() / "jars"
-    for jar in _jars_of(driver_class_path):
+    for jar in jars_of(driver_class_path):
         if jar.name not in names and jar.resolve().parent != own:
             names.add(jar.name)
             jars.append(str(jar.absolute()))
     return ",".join(jars)
 
 
-def send_package(context: SparkContext) -> None:
+def send_package(spark: SparkSession) -> None:
     """Send this package to all executors, in the release that the driver runs; there it precedes an installed one."""
     container = Path(str(files(_PACKAGE))).parent
     if container.is_file():
         # Spark 4.2 looks for the files of an application in a wrong folder when it starts the process of a stream's
         # Python source, beside the driver; on executors there is no such path.
-        paths = [str(container), *filter(None, [context.environment.get("PYTHONPATH")])]
-        context.environment["PYTHONPATH"] = os.pathsep.join(paths)
-        if container.name in (context._python_includes or ()):
+        classic.add_to_python_path(spark, str(container))
+        if container.name in classic.sent_files(spark):
             return
     folder = Path(_resources.enter_context(tempfile.TemporaryDirectory(prefix="sharegroup-")))
-    context.addPyFile(str(write_archive(container, folder / f"{_PACKAGE}.zip")))
+    classic.send_file(spark, str(write_archive(container, folder / f"{_PACKAGE}.zip")))
 
 
 def write_archive(container: Path, archive: Path) -> Path:
@@ -112,19 +123,22 @@ def write_archive(container: Path, archive: Path) -> Path:
 def check_executors(spark: SparkSession, class_names: Iterable[str]) -> None:
     """Check that executors can load what the driver can; with a local master there is nothing to check.
 
+    The JVM of a server of Spark Connect is asked wherever it is: nobody has asked it before.
+
     Args:
         class_names: classes that tasks need.
 
     Raises:
         EnvironmentNotReadyError: an executor lacks a class.
     """
-    if not is_cluster(spark):
+    if not (connect.is_connect(spark) or is_cluster(spark)):
         return
     for name in class_names:
         if not _executor_loads(spark, name):
             raise EnvironmentNotReadyError(
-                f"The executors of {spark.sparkContext.master} lack the jar with class {name}.",
-                "Give it to spark-submit with --jars or --packages; docs/cluster.md has the names.",
+                f"The executors of {name_of(spark)} lack the jar with class {name}.",
+                "Give it to spark-submit, or to the server of Spark Connect, with --jars or --packages; "
+                "docs/cluster.md has the names.",
             )
 
 
@@ -142,7 +156,7 @@ def check_audit_tasks(spark: SparkSession, path: str, name: str) -> str:
     folder = absolute_address(path)
     if not is_cluster(spark):
         return folder
-    master = spark.sparkContext.master
+    master = name_of(spark)
     if failure := _import_failure(spark, _NEEDED_MODULE):
         raise EnvironmentNotReadyError(
             f"The Python of the executors of {master} cannot run this package: {failure}.",
@@ -161,13 +175,16 @@ def check_audit_tasks(spark: SparkSession, path: str, name: str) -> str:
 def embedded_log_refused(path: str) -> ConfigurationError:
     """Return the error of a member whose tasks run on other machines than the one with its log."""
     return ConfigurationError(
-        f"The embedded log {path} is a file of one machine; tasks of this session run on the executors of a cluster.",
+        f"The embedded log {path} is a file of one machine; tasks of this session run on the executors of a "
+        "cluster, or beside a server of Spark Connect.",
         "Use Kafka as the log (kafka.bootstrap.servers), or run this member on the machine of the log, with --master "
-        "'local[*]'; a ShareConsumer there needs no Spark.",
+        f"'local[*]'; a ShareConsumer there needs no Spark. If the server of Spark Connect is on that machine, set "
+        f"{connect.LOCAL_SERVER}=true in the session.",
     )
 
 
-def _jars_of(class_path: str) -> Iterator[Path]:
+def jars_of(class_path: str) -> Iterator[Path]:
+    """Yield the jars of a class path; an entry `folder/*` has those of the folder."""
     for entry in filter(None, class_path.split(":")):
         path = Path(entry)
         yield from sorted(path.parent.glob("*.jar")) if path.name == "*" else [path] if path.suffix == ".jar" else []
@@ -181,7 +198,7 @@ def _executor_loads(spark: SparkSession, class_name: str) -> bool:
         (row,) = spark.range(0, 1, 1, 1).selectExpr(loads, "id").collect()
     except PySparkException as error:
         # A platform may forbid it; what is missing then is seen by the first range.
-        logger.info(Event("executors_not_checked", reason=_first_line(error)))
+        logger.info(Event("executors_not_checked", reason=connect.first_line(error)))
         return True
     return bool(row[0] == "true")
 
@@ -189,33 +206,38 @@ def _executor_loads(spark: SparkSession, class_name: str) -> bool:
 def _import_failure(spark: SparkSession, module: str) -> str:
     """Return why a task cannot import a module; empty if it can."""
 
-    def attempt(name: str) -> str:
+    def attempt(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Spark pickles it as it is, since executors may lack this package.
         import importlib
 
+        import pyarrow
+
+        failure = ""
         try:
-            importlib.import_module(name)
+            importlib.import_module(module)
         except Exception as error:
-            return f"{type(error).__name__}: {error}"
-        return ""
+            failure = f"{type(error).__name__}: {error}"
+        for batch in batches:
+            yield pyarrow.RecordBatch.from_pydict({"failure": [failure] * batch.num_rows})
 
     try:
-        return spark.sparkContext.parallelize([module], 1).map(attempt).collect()[0]
-    except (PySparkException, Py4JJavaError) as error:
-        return _first_line(error)
+        (row,) = spark.range(0, 1, 1, 1).mapInArrow(attempt, "failure string").collect()
+    except classic.JVM_ERRORS as error:
+        return connect.first_line(error)
+    return str(row.failure)
 
 
 def _all_see(spark: SparkSession, folder: str) -> bool:
     """Return False if a task does not see a folder; there are as many tasks as cores."""
 
-    def is_there(_: int) -> bool:
+    def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from os.path import isdir
 
-        return isdir(folder)
+        import pyarrow
 
-    count = spark.sparkContext.defaultParallelism
-    return all(spark.sparkContext.parallelize(range(count), count).map(is_there).collect())
+        for batch in batches:
+            yield pyarrow.RecordBatch.from_pydict({"is_there": [isdir(folder)] * batch.num_rows})
 
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    count = parallelism(spark)
+    rows = spark.range(0, count, 1, count).mapInArrow(check, "is_there boolean").collect()
+    return all(row.is_there for row in rows)

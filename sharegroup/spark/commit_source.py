@@ -19,12 +19,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from sharegroup.audit.live.live_commits import MOST_COMMITS, LiveCommits, LivePosition
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.logs.log_clock import wall_ms
+from sharegroup.spark.features import ReadAllAvailable, ReadLimit, stream_reader
 from sharegroup.spark.request_ranges import report_reader_error
 
 FORMAT = "sharegroup_commits"
@@ -58,10 +58,10 @@ class CommitSource(DataSource):
         """Return the columns as DDL: those of an `Entry`, and the time."""
         return f"share_partition string, document string, {TIME_COLUMN} timestamp"
 
-    def streamReader(self, schema: StructType) -> CommitStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query; its process ends with Spark, without a traceback."""
         sys.excepthook = report_reader_error
-        return CommitStreamReader(self.options)
+        return stream_reader(CommitStreamReader(self.options))
 
 
 class EntriesPartition(InputPartition):

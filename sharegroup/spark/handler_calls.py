@@ -95,7 +95,7 @@ class HandlerCalls:
 
     def _call(self, ranges: list[HeldRange]) -> list[Acknowledgement]:
         """Call the handler once; return its acknowledgements, and gaps for offsets without a record."""
-        count = RecordCount() if self._has_gaps else None
+        count = RecordCount(self._spark) if self._has_gaps else None
         records = acquired_records(self._spark, self._log_address, ranges, count)
         frame = checked_result(self._handler(records))
         gaps: list[Acknowledgement] = []

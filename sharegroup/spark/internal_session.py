@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
+from sharegroup.spark import classic, connect
 from sharegroup.spark.session import BARE_FILE_SYSTEM, FILE_SYSTEM_KEY
 
 SETTINGS: Mapping[str, str] = {
@@ -32,13 +33,16 @@ SETTINGS: Mapping[str, str] = {
 }
 """Settings of all such sessions, whatever the application's session or its launch has set."""
 
-_BARE_FILE_SETTINGS: Mapping[str, str] = {
-    # Spark's own class for checkpoints would not use that file system, and fork a chmod for each file.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    )
-}
-"""More settings where local files have the bare file system of `build_session`."""
+_CHECKPOINT_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass"
+_CHECKPOINT_MANAGERS = tuple(
+    f"org.apache.spark.sql.execution.streaming.{package}FileSystemBasedCheckpointFileManager"
+    # Before Spark 4.1 it was in the package above.
+    for package in ("checkpointing.", "")
+)
+"""The class for checkpoints on local files with the bare file system of `build_session`.
+
+Spark's own choice would not use that file system, and fork a chmod for each file.
+"""
 
 _STORE_PREFIX = "fs."
 """Settings of Hadoop's file systems: a platform's notebook gives its session the keys of a store by them."""
@@ -51,20 +55,26 @@ def internal_session(spark: SparkSession, settings: Mapping[str, str] | None = N
     """Return a new session of the same context for queries of this package.
 
     Args:
-        spark: the application's session; only its access to object stores is taken over.
+        spark: the application's session; only its access to object stores is taken over. One of Spark Connect is
+            copied, or used itself where the server copies none.
         settings: more settings.
     """
+    if connect.is_connect(spark):
+        return connect.internal_session(spark, {**SETTINGS, **(settings or {})})
     session = spark.newSession()
     stores = {key: value for key, value in spark.conf.getAll.items() if key.startswith(_STORE_PREFIX)}
-    is_bare = spark.sparkContext.getConf().get(FILE_SYSTEM_KEY) == BARE_FILE_SYSTEM
-    bare = _BARE_FILE_SETTINGS if is_bare else {}
-    for key, value in {**stores, **SETTINGS, **bare, **(settings or {})}.items():
+    for key, value in {**stores, **SETTINGS, **_bare_file_settings(spark), **(settings or {})}.items():
         session.conf.set(key, value)
     return session
 
 
 def reading_session(spark: SparkSession) -> SparkSession:
-    """Return the one internal session that loads frames for an application's session; `moved` hands them over."""
+    """Return the one internal session that loads frames for an application's session; `moved` hands them over.
+
+    No client of Spark Connect can move a frame, so that it is loaded in the application's session.
+    """
+    if connect.is_connect(spark):
+        return spark
     with _readers_lock:
         if spark not in _readers:
             _readers[spark] = internal_session(spark)
@@ -72,12 +82,12 @@ def reading_session(spark: SparkSession) -> SparkSession:
 
 
 def moved(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """Return a frame that was loaded in an internal session as one of the application's.
+    """Return a frame that was loaded in the reading session as one of the application's; see `classic.moved`."""
+    return frame if frame.sparkSession is spark else classic.moved(frame, spark)
 
-    Its sources stay as the internal session chose them. All else is the application's: what it may be joined with, and
-    the settings under which it is planned and executed.
-    """
-    jvm = spark._jvm
-    assert jvm is not None
-    plan = frame._jdf.logicalPlan()
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+def _bare_file_settings(spark: SparkSession) -> dict[str, str]:
+    if classic.launch_setting(spark, FILE_SYSTEM_KEY) != BARE_FILE_SYSTEM:
+        return {}
+    manager = classic.first_loadable(_CHECKPOINT_MANAGERS)
+    return {} if manager is None else {_CHECKPOINT_MANAGER_KEY: manager}

@@ -1,205 +1,69 @@
-"""The common part of the programs for spark-submit: flags, signals, the session, the log, and the exit code.
+"""The common part of the programs that host Spark: the session, the signals of the JVM, and handlers.
 
-The first SIGTERM or SIGINT asks a program to drain and end, the second one ends it at once. spark-submit is the JVM,
-and Python its child. A signal may be sent to the one, to the other or to both, so both handle it, and the JVM passes it
-on to Python instead of ending.
+Under spark-submit the JVM is the parent of Python, else its child. A signal may be sent to the one, to the other or to
+both, so both handle it, and the JVM passes it on to Python instead of ending.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import logging
 import os
-import signal
-import socket
 import sys
-import threading
 import traceback
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from pyspark import SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from sharegroup.errors import ConfigurationError, ShareGroupError
-from sharegroup.event_log import Event, log_events
-from sharegroup.exit_code import ExitCode, exit_code_of, exit_codes_text
+from sharegroup.errors import ConfigurationError
+from sharegroup.program import SIGNALS, Program
+from sharegroup.spark import classic, connect
+from sharegroup.spark.jvm import start_jvm
 from sharegroup.spark.session import build_session, check_jars, is_running
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class StopSignals:
-    """Handles signals from its creation, by the main thread, until `close`.
-
-    Attributes:
-        requested: set when the program should drain and end.
-        signal_name: the first signal; empty before it.
-    """
-
-    def __init__(self) -> None:
-        self.requested = threading.Event()
-        self.signal_name = ""
-        self._lock = threading.Lock()
-        self._receivers: set[str] = set()
-        # A signal handler that sets an event can deadlock with the thread that it interrupts; a thread cannot.
-        self._received, self._sent = socket.socketpair()
-        self._sent.setblocking(False)
-        self._handlers_before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
-        self._wakeup_before = signal.set_wakeup_fd(self._sent.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=self._listen, name="stop-signals", daemon=True).start()
-
-    def listen_in_jvm(self) -> None:
-        """Handle the signals of the JVM, too; start it unless spark-submit did."""
-        SparkContext._ensure_initialized()
-        gateway = SparkContext._gateway
-        assert gateway is not None
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # PySpark does not type it
-        java_signals = gateway.jvm.sun.misc.Signal
-        for number in _SIGNALS:
-            java_signals.handle(java_signals(number.name.removeprefix("SIG")), _JvmListener(self))
-
-    def close(self) -> None:
-        """Restore the earlier signal handlers of this process."""
-        signal.set_wakeup_fd(self._wakeup_before)
-        for number, handler in self._handlers_before.items():
-            signal.signal(number, handler)
-        # Ends the thread, which closes its own end of the pair.
-        self._sent.close()
-
-    def receive(self, receiver: str, number: int) -> None:
-        """Handle a signal to one of the program's processes.
-
-        Args:
-            receiver: the process; a signal to the whole process group reaches each of them once.
-        """
-        with self._lock:
-            if receiver in self._receivers:
-                os._exit(128 + number)
-            self._receivers.add(receiver)
-            self.signal_name = self.signal_name or signal.Signals(number).name
-        self.requested.set()
-
-    def _listen(self) -> None:
-        with self._received:
-            while number := self._received.recv(1):
-                if number[0] in _SIGNALS:
-                    self.receive("python", number[0])
-
-
-class _JvmListener:
-    """A `sun.misc.SignalHandler`."""
-
-    def __init__(self, signals: StopSignals) -> None:
-        self._signals = signals
-
-    def handle(self, java_signal: object) -> None:
-        """Pass a signal on; the JVM calls this in a thread of its own."""
-        self._signals.receive("jvm", java_signal.getNumber())  # type: ignore[attr-defined]  # a Java object
-
-    class Java:
-        """The Java interface, for py4j."""
-
-        implements = ("sun.misc.SignalHandler",)
-
 
 if TYPE_CHECKING:
     from sharegroup.spark.handler_calls import Handler
 
-logger = logging.getLogger(__name__)
 
-
-def job_parser(description: str, once: str, wait: str, wait_s: float) -> argparse.ArgumentParser:
-    """Return a parser with the flags of all jobs.
-
-    Args:
-        once: help of the flag `--once`.
-        wait: help of the flag `--wait`, without its default.
-        wait_s: default of the flag `--wait`.
-    """
-    parser = argparse.ArgumentParser(
-        description=description, epilog=exit_codes_text(), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration file")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key; repeatable")
-    parser.add_argument("--once", action="store_true", help=once)
-    parser.add_argument("--wait", type=float, default=wait_s, metavar="SECONDS", help=f"{wait} (default %(default)g)")
-    parser.add_argument("--verbose", action="store_true", help="log every commit or batch, and the events of Spark")
-    return parser
-
-
-class Job:
-    """A program for spark-submit, from its flags to its exit code.
-
-    Attributes:
-        stop: set when the program should drain and end.
+class Job(Program):
+    """A program that hosts Spark, from its flags to its exit code.
 
     Args:
         is_verbose: log every commit or batch, and the events of Spark.
     """
 
     def __init__(self, app_name: str, is_verbose: bool) -> None:
+        super().__init__(is_verbose)
         self._app_name = app_name
         self._is_verbose = is_verbose
-        self._signals = StopSignals()
         self._spark: SparkSession | None = None
-        self.stop = self._signals.requested
-        log_events(is_verbose)
 
     def start_jvm(self) -> None:
-        """Start the JVM, handle its signals from now on, and check its class path.
+        """Start the JVM, handle its signals from now on, and check its class path; with Spark Connect there is none.
 
         Raises:
-            EnvironmentNotReadyError: a class of the session's settings is on no class path.
+            EnvironmentNotReadyError: as of `start_jvm`; or a class of the session's settings is on no class path.
         """
-        self._signals.listen_in_jvm()
+        start_jvm({})
+        if not connect.is_wanted():
+            classic.handle_jvm_signals(SIGNALS, lambda number: self.signals.receive("jvm", number))
         check_jars()
 
     def session(self) -> SparkSession:
         """Return the job's Spark session; `start_jvm` comes before."""
         self._spark = build_session(self._app_name)
-        log_lost_updates(self._spark)
+        self.signals.restore()
+        if connect.is_connect(self._spark):
+            return self._spark
+        classic.log_lost_updates(self._spark)
         if self._is_verbose:
-            self._spark.sparkContext.setLogLevel("INFO")
+            classic.log_all_events(self._spark)
         return self._spark
 
-    def run(self, work: Callable[[Job], None]) -> int:
-        """Do the work, log its end, and return the exit code."""
-        try:
-            work(self)
-            code = ExitCode.OK
-        except ShareGroupError as error:
-            code = exit_code_of(error)
-            logger.error(Event("failed", type=type(error).__name__, error=error.message, remedy=error.remedy or None))
-        except Exception:
-            code = ExitCode.FAILED
-            logger.exception(Event("failed"))
-        logger.info(Event("ended", exit_code=code.value, signal=self._signals.signal_name or None))
+    def close(self) -> None:
+        """Stop the session."""
         if self._spark is not None and is_running(self._spark):
             self._spark.stop()
-        self._signals.close()
-        return code
-
-
-def log_lost_updates(spark: SparkSession) -> None:
-    """Log a line where PySpark prints a traceback: when its JVM ends while it sends the counts of a task."""
-
-    def log(request: object, address: object) -> None:
-        logger.debug(Event("task_counts_lost", reason=str(sys.exception())))
-
-    # PySpark starts the server, and has no hook for its errors.
-    spark.sparkContext._accumulatorServer.handle_error = log  # type: ignore[assignment, method-assign]
-
-
-def end_process(code: int) -> NoReturn:
-    """End this process, even if the thread of a worker's handler does not end: it would keep the interpreter alive."""
-    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
-        sys.stdout.flush()
-        os._exit(code)
-    sys.exit(code)
+        super().close()
 
 
 def check_handler_name(name: str) -> None:

@@ -29,12 +29,13 @@ from sharegroup.audit.live.live_partition import LivePartition, Result, ResultKi
 from sharegroup.audit.live.minute_statistics import MINUTE_MS
 from sharegroup.audit.live.result_tables import ResultTables
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.errors import SparkEndedError
+from sharegroup.errors import ConfigurationError, SparkEndedError
 from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import wall_ms
 from sharegroup.metrics.live_audit_metrics import LiveAuditMetrics
 from sharegroup.spark import commit_source
-from sharegroup.spark.cluster import check_audit_tasks, is_cluster
+from sharegroup.spark.cluster import check_audit_tasks, is_cluster, parallelism
+from sharegroup.spark.connect import is_connect
 from sharegroup.spark.internal_session import internal_session
 from sharegroup.spark.session import check_running
 
@@ -76,24 +77,28 @@ class LiveAuditor:
         self._output = output
         self._interval_s = interval_s
         self._metrics = metrics
-        self._tables: ResultTables | None = None
 
     def start(self) -> StreamingQuery:
         """Start the query; it continues where the checkpoint ends.
 
         Raises:
+            ConfigurationError: there are metrics, which a session of Spark Connect cannot feed.
             EnvironmentNotReadyError: executors lack this package, or do not see the output folder.
         """
+        if self._metrics is not None and is_connect(self._spark):
+            raise ConfigurationError(
+                "The live auditor has no metrics in a session of Spark Connect: results are written beside the server.",
+                "Start it without metrics, and watch its two tables; or start it in a classic session.",
+            )
         self._output.mkdir(parents=True, exist_ok=True)
         check_audit_tasks(self._spark, str(self._output), "output folder")
         settings = dict(_NO_DATA_BATCHES)
         if is_cluster(self._spark):
             # A checkpoint keeps the number of its first start.
-            settings["spark.sql.shuffle.partitions"] = str(self._spark.sparkContext.defaultParallelism)
+            settings["spark.sql.shuffle.partitions"] = str(parallelism(self._spark))
         session = internal_session(self._spark, settings)
         commit_source.register(session)
         checkpoint = self._output / CHECKPOINT
-        self._tables = ResultTables(self._output, _name_of(checkpoint))
         stream = session.readStream.format(commit_source.FORMAT).options(**self._options).load()
         timed = stream.withWatermark(commit_source.TIME_COLUMN, f"{_GRACE_MS} milliseconds")
         results = timed.groupBy("share_partition").applyInPandasWithState(
@@ -107,7 +112,7 @@ class LiveAuditor:
             results.writeStream.queryName("sharegroup-live-audit")
             .option("checkpointLocation", str(checkpoint))
             .trigger(processingTime=f"{round(self._interval_s * 1_000)} milliseconds")
-            .foreachBatch(self._write)
+            .foreachBatch(BatchWriter(self._output, _name_of(checkpoint), self._metrics))
             .start()
         )
 
@@ -130,13 +135,27 @@ class LiveAuditor:
         finally:
             query.stop()
 
-    def _write(self, batch: DataFrame, batch_id: int) -> None:
-        """Append the results of a batch; a batch that is repeated is not appended twice."""
+
+class BatchWriter:
+    """Appends the results of batches to the tables, and counts them; a batch that is repeated is not appended twice.
+
+    Spark Connect pickles it for a process beside its server.
+
+    Args:
+        output: folder of the tables.
+        name: name of the checkpoint.
+    """
+
+    def __init__(self, output: Path, name: str, metrics: LiveAuditMetrics | None) -> None:
+        self._tables = ResultTables(output, name)
+        self._metrics = metrics
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write the results of a batch."""
         documents: dict[str, list[dict[str, Any]]] = {kind.value: [] for kind in ResultKind}
         for row in batch.collect():
             documents[row.kind].append(json.loads(row.document))
         now_ms = wall_ms()
-        assert self._tables is not None
         self._tables.add_findings(documents[ResultKind.FINDING], now_ms, batch_id)
         minutes = self._tables.add_minutes(documents[ResultKind.STATISTICS], batch_id)
         for finding in documents[ResultKind.FINDING]:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sharegroup.client.held_records import HeldRange
+from sharegroup.config.processor_config import absolute_path
 from sharegroup.errors import ConfigurationError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_arrow import RECORD_SCHEMA, read_arrow
@@ -97,7 +98,7 @@ class LocalLogBatchReader(DataSourceReader):
     """Reads a whole topic, or exact offset ranges."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._path = _required(options, "path")
+        self._path = absolute_path(_required(options, "path"))
         self._task_count = _positive(options, "numPartitions", 2)
         if ("ranges" in options) == ("topic" in options):
             raise ConfigurationError("A batch reads either a topic or ranges.", "Give exactly one of the two options.")

@@ -7,36 +7,35 @@ makes no call to the JVM: the batch's ranges are read by a Spark job beside it, 
 since `query.stop()` does not end a Python function.
 
 Spark takes seconds until its first batch: it starts a session, and Python processes for the stream, and compiles plans.
-Members do not wait for that: from the takeover to the first batch the loop runs on a thread of its own.
+Members do not wait for that: from the takeover to the first batch the loop runs on a thread of its own. With Spark
+Connect it stays there.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread
-from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.config.loader import Settings
 from sharegroup.config.table_location import absolute_address
-from sharegroup.errors import ConfigurationError, ProcessorStoppedError, ShareGroupError
+from sharegroup.errors import ProcessorStoppedError
 from sharegroup.event_log import Event
 from sharegroup.metrics.processor_metrics import OBSERVATION, LoopFigures
 from sharegroup.processor.processor import Processor
-from sharegroup.spark import request_ranges
+from sharegroup.processor.thread_host import ThreadHost
+from sharegroup.spark import classic, request_ranges
+from sharegroup.spark.connect import is_connect
 from sharegroup.spark.internal_session import internal_session
 from sharegroup.spark.request_ranges import FIGURES_PROPERTY
 from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
@@ -101,7 +100,7 @@ class MicroBatch:
         self.figures = self._processor.figures.copy()
         since = self.figures.since(self._shown)
         try:
-            self._batch.sparkSession.sparkContext.setLocalProperty(FIGURES_PROPERTY, json.dumps(since.named()))
+            classic.set_job_property(self._batch.sparkSession, FIGURES_PROPERTY, since.named())
             rows = self._batch.collect()
             self._ends = {row.partition: row.end_offset for row in rows}
         except BaseException as error:
@@ -121,24 +120,23 @@ _WATCH_S = 1
 _MAX_STARTS = 3
 _NOT_CONNECTED = "Python worker failed to connect back"
 """Spark gives up on a Python process that has not connected after ten seconds, as on a machine with much to do."""
-_SERVE_POLL_S = 0.2
 _SETTINGS = {
     # Without it, `stop` would wait for ever for a batch that does not end.
     "spark.sql.streaming.stopTimeout": "10000",
 }
 
 
-class ProcessorQuery:
-    """Runs all share groups of one request log in a streaming query.
+class ProcessorQuery(ThreadHost):
+    """Runs all share groups of one request log in a streaming query; in a session of Spark Connect on a thread.
+
+    A function of `foreachBatch` runs beside the server of Spark Connect, in a process that `query.stop()` does not end:
+    so there the loop stays in this process, and there is no query.
 
     Args:
-        spark: a classic session, or a function that creates it, called after the takeover. The query runs in an
-            internal session of the same context.
+        spark: a session, or a function that creates it, called after the takeover. The query runs in an internal
+            session of the same context.
         accepts_older_state: whether the state table may be an older copy than the request log.
         processor: the processor to host, not started; it is made of the other arguments by default.
-
-    Raises:
-        ConfigurationError: the session is one of Spark Connect.
 
     Example:
         ProcessorQuery(spark, settings).serve()
@@ -152,16 +150,12 @@ class ProcessorQuery:
         accepts_older_state: bool = False,
         processor: Processor | None = None,
     ) -> None:
-        if not callable(spark):
-            _check_classic(spark)
+        super().__init__(settings, accepts_older_state=accepts_older_state, processor=processor)
         self._create_session = spark if callable(spark) else lambda: spark
         self._session: SparkSession | None = None
         self._settings = settings
-        self._processor = processor or Processor(settings, accepts_older_state=accepts_older_state)
         self._query: StreamingQuery | None = None
-        self._stopping = threading.Event()
         self._first_batch = threading.Event()
-        self._early_loop = threading.Thread(target=self._run_before_first_batch, name="sharegroup-loop", daemon=True)
         self._shown_figures = LoopFigures()
 
     @property
@@ -170,99 +164,64 @@ class ProcessorQuery:
         assert self._session is not None
         return self._session
 
-    @property
-    def processor(self) -> Processor:
-        """The processor that the query hosts."""
-        return self._processor
-
-    def serve(self, stop: threading.Event | None = None, idle_limit_s: float | None = None) -> None:
-        """Start, work until `stop` is set, and stop: commit and publish what was applied, and end the query.
-
-        Args:
-            stop: ends the work; without it the work has no end.
-            idle_limit_s: also ends the work when, for so long, no group had a member and no work was left.
-
-        Raises:
-            ShareGroupError: the cause of a failure.
-        """
-        stop = stop or threading.Event()
-        try:
-            with self._processor.giving_up_when(stop):
-                self.start()
-                while not stop.wait(_SERVE_POLL_S):
-                    check_running(self.session)
-                    self.raise_failure()
-                    if idle_limit_s is not None and (self._processor.idle_s() or 0.0) >= idle_limit_s:
-                        break
-        finally:
-            self.stop()
-
     def start(self) -> None:
         """Take over, and start the query; if Spark cannot start it, stop again.
 
         Raises:
             ShareGroupError: as `Processor.start`.
         """
-        self._processor.start()
-        self._early_loop.start()
+        super().start()
         try:
-            self._session = internal_session(_check_classic(self._create_session()), _SETTINGS)
+            session = self._create_session()
+            if is_connect(session):
+                self._session = session
+                return
+            self._session = internal_session(session, _SETTINGS)
             self._query = self._start_query()
         except BaseException:
             self.stop()
             raise
         threading.Thread(target=self._watch_query, name="sharegroup-query-watch", daemon=True).start()
 
-    def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Wait until the query ends, and return True; return False after the timeout.
+    def check(self) -> None:
+        """Check that the session can be used, and that the processor works.
 
         Raises:
+            SparkEndedError: the session was stopped, or its JVM has ended.
             ShareGroupError: the cause of a failure.
         """
-        ended = self._stopping.wait(timeout_s)
-        self.raise_failure()
-        return ended
-
-    def raise_failure(self) -> None:
-        """Raise the cause if the processor has failed.
-
-        Raises:
-            ShareGroupError: the cause of a failure.
-        """
-        self._processor.raise_failure()
+        check_running(self.session)
+        super().check()
 
     def last_progress(self) -> Mapping[str, Any]:
-        """Return the loop's figures of the last micro-batch, from its progress; empty before the first."""
-        progress = self._query.lastProgress if self._query is not None else None
+        """Return the loop's figures of the last micro-batch, empty before the first; with Spark Connect all figures."""
+        if self._query is None:
+            return super().last_progress() if self._session is not None else {}
+        progress = self._query.lastProgress
         row = progress.observedMetrics.get(OBSERVATION) if progress is not None else None
         return {} if row is None else row.asDict()
 
     def stop(self) -> None:
         """Commit and publish what was applied, and end the query."""
-        self._stopping.set()
-        self._processor.stop()
+        super().stop()
         if self._query is not None and is_running(self.session):
             _stop_query(self._query)
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Run the loop for the duration of a micro-batch."""
         if self._stopping.is_set():
+            # The query of a processor that failed before its first batch fails, too.
+            self.raise_failure()
             return
         processor = self._processor
         if not self._first_batch.is_set():
             self._first_batch.set()
-            processor.wake()
-            self._early_loop.join()
+            self._hand_over()
         duration_ms = self._settings.processor.batch_duration_ms
         micro_batch = MicroBatch(batch, processor, duration_ms / 1_000, self._shown_figures)
         check_interval_ms = _CHECK_INTERVAL_MS if duration_ms else _SHORT_CHECK_INTERVAL_MS
         processor.run(lambda: self._stopping.is_set() or micro_batch.is_over(), check_interval_ms)
         self._shown_figures = micro_batch.figures
-
-    def _run_before_first_batch(self) -> None:
-        with suppress(ShareGroupError):
-            # `raise_failure` raises it.
-            self._processor.run(lambda: self._stopping.is_set() or self._first_batch.is_set())
 
     def _start_query(self) -> StreamingQuery:
         checkpoint = self._new_checkpoint()
@@ -273,7 +232,7 @@ class ProcessorQuery:
             .foreachBatch(self._run_batch)
         )
         # The query's thread inherits the pool.
-        with _scheduler_pool(self.session, CONTROL_POOL):
+        with classic.scheduler_pool(self.session, CONTROL_POOL):
             return writer.start()
 
     def _request_stream(self) -> DataFrame:
@@ -324,34 +283,13 @@ def _await_end(query: StreamingQuery) -> str | None:
     """Wait a while for the end of a query; return its error, empty if it has none, or None while the query runs."""
     try:
         return "" if query.awaitTermination(_WATCH_S) else None
-    except (StreamingQueryException, Py4JError, OSError) as error:
+    except classic.JVM_ERRORS as error:
         return str(error)
-
-
-@contextmanager
-def _scheduler_pool(spark: SparkSession, name: str) -> Iterator[None]:
-    """Start the Spark jobs of this thread in a FAIR pool."""
-    context = spark.sparkContext
-    before = context.getLocalProperty("spark.scheduler.pool")
-    context.setLocalProperty("spark.scheduler.pool", name)
-    try:
-        yield
-    finally:
-        context.setLocalProperty("spark.scheduler.pool", before or "default")
-
-
-def _check_classic(spark: SparkSession) -> SparkSession:
-    if not isinstance(spark, SparkSession) or not hasattr(spark, "_jsparkSession"):
-        raise ConfigurationError(
-            "The processor cannot run in a session of Spark Connect: its foreachBatch function runs elsewhere.",
-            "Start it in a classic session: spark-submit, or a driver of its own.",
-        )
-    return spark
 
 
 def _stop_query(query: StreamingQuery) -> None:
     try:
         query.stop()
-    except (Py4JJavaError, PySparkException) as error:
+    except classic.JVM_ERRORS as error:
         # It starts no further batch; its thread ends with the process.
         logger.warning(Event("query_stop_failed", reason=str(error).partition("\n")[0]))

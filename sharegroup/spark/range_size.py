@@ -6,6 +6,7 @@ ones a worker would hoard them, and do all of them again after a crash. So nobod
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable
 
@@ -44,6 +45,8 @@ class RangeSize:
         usual_ms = min(in_flight * _USUAL_MS, _LONGEST_USUAL_MS)
         self._work = WorkSize(first, 1, most, usual_ms, _LONGEST_MS)
         self._record_bytes = 0.0
+        self._latest_began_ms = -math.inf
+        """Of the ranges that were taken into account."""
         self._is_settled = self._is_set
 
     @property
@@ -65,11 +68,16 @@ class RangeSize:
                 return self._work.records
             return max(min(self._work.records, int(_MAX_BYTES / self._record_bytes)), 1)
 
-    def worked_off(self, record_count: int, worked_ms: float) -> None:
-        """Take into account that a range of so many records took so long."""
-        if record_count:
-            with self._lock:
-                self._work.worked_off(record_count, worked_ms)
+    def worked_off(self, record_count: int, began_ms: float, ended_ms: float) -> None:
+        """Take into account how long a range of so many records took, unless one that began later has ended before it.
+
+        The later one says more: what held up the other, such as a checkpoint of the table that it wrote to, did not
+        hold up all of them.
+        """
+        with self._lock:
+            if record_count and began_ms >= self._latest_began_ms:
+                self._latest_began_ms = began_ms
+                self._work.worked_off(record_count, ended_ms - began_ms)
                 self._is_settled = self._is_set or not self._work.is_growing
 
     def weigh(self, log: Log, ranges: Iterable[HeldRange]) -> None:

@@ -18,12 +18,12 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import ENDLESS_MS, Log
+from sharegroup.spark.features import ReadAllAvailable, ReadLimit, stream_reader
 
 FIGURES_PROPERTY = "sharegroup.figures"
 """Local property of a job that reads rows: a JSON object, for their column `figures`."""
@@ -66,10 +66,10 @@ class RequestRangesSource(DataSource):
         """Return the columns as DDL."""
         return "topic string, partition int, start_offset bigint, end_offset bigint, figures string"
 
-    def streamReader(self, schema: StructType) -> RequestRangesReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query; its process ends with Spark, without a traceback."""
         sys.excepthook = report_reader_error
-        return RequestRangesReader(self.options)
+        return stream_reader(RequestRangesReader(self.options))
 
 
 class RangesPartition(InputPartition):

@@ -11,13 +11,14 @@ import os
 import sys
 from collections.abc import Mapping
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import EnvironmentNotReadyError, SparkEndedError
-from sharegroup.spark import cluster, sources
+from sharegroup.spark import classic, cluster, connect, sources
+from sharegroup.spark.jar_sets import DELTA, KAFKA, LOCAL_FILES, PROOFS, S3A, jar_set, spark_minor_version
+from sharegroup.spark.jvm import start_jvm
 
 CONTROL_POOL = "control"
 """FAIR pool of the processor's query, with a minimum share, so that it never waits for data tasks."""
@@ -29,8 +30,8 @@ _FAIR_POOLS = cluster.package_file("spark/fair_pools.xml")
 
 FILE_SYSTEM_KEY = "spark.hadoop.fs.file.impl"
 
-BARE_FILE_SYSTEM = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
-"""Hadoop's file system for local files, without permissions; class of a jar of set spark."""
+BARE_FILE_SYSTEM = PROOFS[LOCAL_FILES]
+"""Hadoop's file system for local files, without permissions."""
 
 SETTINGS: Mapping[str, str] = {
     # A web server in each driver, several of which may run on one machine.
@@ -39,7 +40,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": _FAIR_POOLS.as_uri(),
     # Delta is known to a JVM from its first session on.
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.extensions": PROOFS[DELTA],
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Frames of pandas travel as columns; without it, row by row. Spark falls back to rows where Arrow lacks a type.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -61,37 +62,39 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 }
 """More settings for a local master; the file system sets no file permissions."""
 
-KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-"""Class of the jars of set kafka."""
-
-S3_CLIENT = "org.apache.hadoop.fs.s3a.S3AFileSystem"
-"""Class of the jars of set s3a."""
-
-_LOADED_CLASSES = ("spark.sql.extensions", FILE_SYSTEM_KEY)
-"""Settings that name a class of a jar that is not part of PySpark."""
+_LOADED_SETS = {"spark.sql.extensions": DELTA, FILE_SYSTEM_KEY: LOCAL_FILES}
+"""Setting that names a class of a jar that is not part of PySpark → the set of the jar."""
 
 
 def build_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Return the active session of a notebook or a cluster unchanged, or a new one with the settings above.
 
-    Master, class path and Java's options come from spark-submit or from the defaults file that `make setup` writes:
-    they must be known before the JVM starts.
+    Where Spark is remote (`SPARK_REMOTE`, a platform's Spark Connect, or pyspark-client), it is a session of Spark
+    Connect: no JVM starts, and jars, master and this package are those of its server.
+
+    Where no JVM runs yet, it starts with the jars and the Java options that spark-submit would lack (`jvm`); the jars
+    are retrieved once.
 
     Args:
         settings: settings of a new session that win over all others; those of the JVM need one that is not running yet.
 
     Raises:
-        EnvironmentNotReadyError: a class of the settings is on no class path, or the executors of a cluster lack it.
+        EnvironmentNotReadyError: as of `start_jvm`; or a class of the settings is on no class path, or the executors of
+            a cluster lack it; or the server of Spark Connect is named nowhere, or does not respond.
     """
     builder = SparkSession.builder
-    is_new = SparkContext._active_spark_context is None
+    if connect.is_wanted():
+        spark = connect.build(builder.appName(app_name), settings or {})
+        sources.register(spark)
+        return spark
+    is_new = not classic.has_context()
     if is_new:
         for key, value in _new_settings(app_name, settings or {}).items():
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if is_new and cluster.is_cluster(spark):
-        cluster.send_package(spark.sparkContext)
-        cluster.check_executors(spark, SETTINGS[_LOADED_CLASSES[0]].split(","))
+        cluster.send_package(spark)
+        cluster.check_executors(spark, [PROOFS[DELTA]])
     sources.register(spark)
     return spark
 
@@ -100,19 +103,15 @@ def check_jars() -> None:
     """Check that a new session finds its classes; start the JVM if there is none.
 
     Raises:
-        EnvironmentNotReadyError: a class of the settings is on no class path.
+        EnvironmentNotReadyError: as of `start_jvm`; or a class of the settings is on no class path.
     """
-    if SparkContext._active_spark_context is None:
+    if not (connect.is_wanted() or classic.has_context()):
         _new_settings("", {})
 
 
 def is_running(spark: SparkSession) -> bool:
     """Return False if the session was stopped or its JVM has ended."""
-    java_context = spark.sparkContext._jsc
-    try:
-        return java_context is not None and not java_context.sc().isStopped()
-    except (Py4JError, OSError):
-        return False
+    return connect.is_running(spark) if connect.is_connect(spark) else classic.is_running(spark)
 
 
 def check_running(spark: SparkSession) -> None:
@@ -126,29 +125,21 @@ def check_running(spark: SparkSession) -> None:
 
 
 def check_kafka_source() -> None:
-    """Check that the driver has Spark's Kafka source.
+    """Check that the driver has Spark's Kafka source; `check_log` asks the server of Spark Connect.
 
     Raises:
         EnvironmentNotReadyError: its jars are on no class path.
     """
-    if not _is_loadable(KAFKA_SOURCE):
-        raise EnvironmentNotReadyError(
-            f"The jars for Kafka are missing: class {KAFKA_SOURCE} is not on the driver's class path.",
-            "Run: make setup. With a Spark of your own, give it the jars of set kafka in conf/ivy.xml.",
-        )
+    _check_jars_of(KAFKA, "Kafka")
 
 
 def check_s3_client() -> None:
-    """Check that the driver has Hadoop's client for S3.
+    """Check that the driver has Hadoop's client for S3; a server of Spark Connect says so itself.
 
     Raises:
         EnvironmentNotReadyError: its jars are on no class path.
     """
-    if not _is_loadable(S3_CLIENT):
-        raise EnvironmentNotReadyError(
-            f"The jars for S3 are missing: class {S3_CLIENT} is not on the driver's class path.",
-            "Run: make setup JAR_SETS='spark s3a'. With a Spark of your own: set s3a of conf/ivy.xml.",
-        )
+    _check_jars_of(S3A, "S3")
 
 
 def check_log(spark: SparkSession, log: str | KafkaConfig) -> None:
@@ -166,13 +157,13 @@ def check_log(spark: SparkSession, log: str | KafkaConfig) -> None:
             raise cluster.embedded_log_refused(log)
         return
     check_kafka_source()
-    cluster.check_executors(spark, [KAFKA_SOURCE])
+    cluster.check_executors(spark, [PROOFS[KAFKA]])
 
 
 def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a new session, without those that spark-submit or its defaults file have set."""
     # 1. Start the JVM, or connect to the one of spark-submit: it knows the defaults.
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    start_jvm(settings)
     existing = SparkConf().setAll(list(settings.items()))
     # 2. Add the settings that are missing.
     added = dict(SETTINGS)
@@ -183,9 +174,9 @@ def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     added = {key: value for key, value in added.items() if not existing.contains(key)}
     # 3. Check their classes.
-    for key in _LOADED_CLASSES:
+    for key, kind in _LOADED_SETS.items():
         if key in added:
-            _check_class(key, added[key])
+            _check_jars_of(kind, key)
     # 4. Send executors the driver's jars.
     if not is_local:
         class_path = existing.get("spark.driver.extraClassPath", "")
@@ -194,19 +185,18 @@ def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:
     return {**added, **settings, "spark.app.name": app_name}
 
 
-def _check_class(key: str, name: str) -> None:
-    if not _is_loadable(name):
-        raise EnvironmentNotReadyError(
-            f"The jars are missing: class {name} of {key} is not on the driver's class path.",
-            "Run: make setup. With a Spark of your own, give it the jars of conf/ivy.xml.",
-        )
+def _check_jars_of(kind: str, use: str) -> None:
+    """Check that the driver has the class of a set of jars; without a JVM in this process there is nothing to check.
 
-
-def _is_loadable(name: str) -> bool:
-    jvm = SparkContext._jvm
-    assert jvm is not None
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
-    except Py4JJavaError:
-        return False
-    return True
+    Args:
+        use: what needs the class, for the error.
+    """
+    name = PROOFS[kind]
+    if not classic.has_jvm() or classic.is_loadable(name):
+        return
+    jars = jar_set(kind)
+    raise EnvironmentNotReadyError(
+        f"The jars for {use} are missing: class {name} is not on the driver's class path.",
+        "They must be there when its JVM starts. Give them to spark-submit, or to what starts the JVM here: "
+        + (f"--packages {jars.packages}" if jars else f"those of {kind} for Spark {spark_minor_version()}."),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from sharegroup.spark import local_log_source
+from sharegroup.spark import classic, connect, local_log_source
 from sharegroup.spark.active_session import activated
 from sharegroup.spark.source import stream_reader
 
@@ -16,10 +16,9 @@ _REGISTRATIONS = {
 
 def register(spark: SparkSession) -> None:
     """Make the formats `sharegroup` and `sharegroup_log` known to a session; those that it knows stay as they are."""
-    known = spark._jsparkSession.sessionState().dataSourceManager()
     # Spark refuses a format that the active session knows and this one does not.
     with activated(spark):
         for name, register_format in _REGISTRATIONS.items():
-            # Spark logs a warning when it replaces a format.
-            if not known.dataSourceExists(name):
+            # Spark logs a warning when it replaces a format; a client cannot ask which ones its server knows.
+            if connect.is_connect(spark) or not classic.knows_format(spark, name):
                 register_format(spark)

@@ -29,6 +29,7 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.active_session import activated
 from sharegroup.spark.audit_rows import fold_order_columns
 from sharegroup.spark.cluster import check_audit_tasks
+from sharegroup.spark.features import repartitioned_by_id
 from sharegroup.spark.internal_session import internal_session
 from sharegroup.spark.stored_table import spark_address
 from sharegroup.state.data_file import DataFile
@@ -181,7 +182,7 @@ def _by_chunk(rows: DataFrame, markers: DataFrame, task_count: int) -> DataFrame
         "payload",
     )
     # Tasks of equal size: hashes of few keys would give some of them twice as many rows as others.
-    return counted.unionByName(marked).repartitionById(task_count, _task("chunk", task_count))
+    return repartitioned_by_id(counted.unionByName(marked), task_count, _task("chunk", task_count))
 
 
 def _by_segment(rows: DataFrame, task_count: int) -> DataFrame:
@@ -195,7 +196,7 @@ def _by_segment(rows: DataFrame, task_count: int) -> DataFrame:
     divided = of_partitions.drop(PARTITION_COLUMN).withColumn(SEGMENT, F.explode(segments))
     # The segments of a share-partition follow each other, so tasks get equally many.
     number = F.hash(*(name for name in SEGMENT_COLUMNS if name != SEGMENT)).cast("bigint") + F.col(SEGMENT)
-    return divided.repartitionById(task_count, _task(number, task_count))
+    return repartitioned_by_id(divided, task_count, _task(number, task_count))
 
 
 def _by_share_partition(rows: DataFrame, task_count: int) -> DataFrame:

@@ -86,7 +86,8 @@ def process(
     one acquisition after the other is processed.
 
     Several threads call the handler at once (`worker.ranges.in.flight`). In each of them the session is the active one,
-    and jobs have the local properties of the caller of `process`, such as a job group, but for the scheduler pool.
+    and jobs have the local properties of the caller of `process`, such as a job group, but for the scheduler pool; a
+    session of Spark Connect has no such properties.
     While the handler works, its locks are renewed (`worker.renew.max.ms`), the next range is acquired and earlier
     acknowledgements are sent. A worker may be started before any processor was, and continues when the processor is
     started again.
@@ -283,7 +284,7 @@ class _Worker:
         self._renewals.renew(now_ms)
         for overdue in self._renewals.take_overdue(now_ms):
             if not overdue.is_waiting:
-                self._spark.sparkContext.cancelJobsWithTag(overdue.job_tag)
+                self._handler_threads.cancel(overdue.job_tag)
                 self._metrics.count(CANCELLED)
             self._member.acknowledge(overdue.acknowledgements(overdue.overdue_type))
             name = "renewed_records_released" if overdue.is_waiting else "handler_cancelled"
@@ -299,7 +300,7 @@ class _Worker:
                 self._settle_results()
                 self._renewals.renew(monotonic_ms())
         if any(not future.done() for future in self._running) and is_running(self._spark):
-            self._spark.sparkContext.cancelJobsWithTag(self._job_tag)
+            self._handler_threads.cancel(self._job_tag)
             abandoned = wait(self._running, _CANCEL_TIMEOUT_S).not_done
             logger.warning(self._event("handler_too_slow", seconds=_HANDLER_TIMEOUT_S, abandoned=len(abandoned)))
         for future in self._running:
@@ -312,7 +313,7 @@ class _Worker:
         """Call the handler with records whose locks are renewed, and acknowledge them."""
         ranges = active.ranges
         self._size.weigh(self._log, ranges)
-        started_s = time.monotonic()
+        began_ms = monotonic_ms()
         # 1. Tag the handler's Spark jobs, so that they can be cancelled.
         self._handler_threads.begin(self._job_tag, active.job_tag)
         # 2. Call it.
@@ -322,13 +323,13 @@ class _Worker:
             on_failure=active.note_failure,
         )
         # 3. Acknowledge, and fetch with the same request.
-        worked_s = time.monotonic() - started_s
+        ended_ms = monotonic_ms()
         if active.is_given_up or _is_worked_off(outcome):
-            self._size.worked_off(sum(held.record_count for held in ranges), 1000 * worked_s)
+            self._size.worked_off(sum(held.record_count for held in ranges), began_ms, ended_ms)
         self._member.fetch_next(self._size.records)
-        if not self._renewals.end(active, outcome.acknowledgements, monotonic_ms()):
+        if not self._renewals.end(active, outcome.acknowledgements, ended_ms):
             return Outcome(error=outcome.error)
-        self._log_acknowledgements(outcome.acknowledgements, worked_s)
+        self._log_acknowledgements(outcome.acknowledgements, (ended_ms - began_ms) / 1_000)
         return outcome
 
     # Log events.

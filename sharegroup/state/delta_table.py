@@ -9,10 +9,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from sharegroup.config.table_location import unreadable_part
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.state.commit_log import LOG_FOLDER, NO_SNAPSHOT_MS, SNAPSHOT_TRANSACTION, has_commit, version_of
 from sharegroup.state.data_files import FILE_RETENTION_MS, STATISTICS_COLUMNS
-from sharegroup.state.open_storage import explanation_of, library_options, storage_of
+from sharegroup.state.open_storage import REMEDY_FOR_FEATURES, explanation_of, library_options, storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
 
 NO_LEADER_EPOCH = 0
@@ -30,6 +31,9 @@ WITHOUT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expire
 _LISTED_COLUMNS = 3
 _WRITER_VERSION = 2
 """Highest protocol of a table that this package commits to: it is append-only, and has no other feature."""
+
+_OWN_FEATURES = {"appendOnly", "invariants"}
+"""Names of what version 2 is, in a protocol that lists features."""
 
 _APPEND_ONLY = "delta.appendOnly"
 
@@ -50,6 +54,7 @@ def open_table(path: str) -> DeltaTable:
         StateTableError: there is no table, or it cannot be read.
         UnsupportedFormatVersionError: the table does not have the columns of this release.
     """
+    _check_name(path)
     with translated(path, "read"):
         try:
             table = _opened(path)
@@ -119,6 +124,7 @@ def create_or_open_table(path: str) -> DeltaTable:
         StateTableError: the table can neither be read nor created.
         UnsupportedFormatVersionError: the table does not have the columns of this release.
     """
+    _check_name(path)
     with translated(path, "created"):
         if not table_exists(path):
             try:
@@ -198,6 +204,15 @@ def translated(path: str, verb: str) -> Iterator[None]:
         raise StateTableError(f"State table {path} cannot be {verb}: {reason}.", remedy) from error
 
 
+def _check_name(path: str) -> None:
+    if part := unreadable_part(path):
+        raise StateTableError(
+            f"The path {path!r} of the state table contains {part!r}, which the Delta library takes for "
+            "something else.",
+            "Choose a folder without backslashes, control characters, and percent signs before two hexadecimal digits.",
+        )
+
+
 def _check_columns(table: DeltaTable, path: str) -> None:
     columns = {field.name for field in table.schema().fields}
     names = sorted(columns.symmetric_difference(STATE_TABLE_SCHEMA.names))
@@ -209,10 +224,13 @@ def _check_columns(table: DeltaTable, path: str) -> None:
             f"The Delta table at {path} is not a state table of this release; it differs in columns {unlike}.",
             "Correct the path, or use the release that wrote the table.",
         )
-    writer_version = table.protocol().min_writer_version
-    if writer_version > _WRITER_VERSION:
+    protocol = table.protocol()
+    if protocol.min_writer_version > _WRITER_VERSION:
+        features = ", ".join(
+            sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _OWN_FEATURES)
+        )
         raise UnsupportedFormatVersionError(
-            f"State table {path} asks for writer version {writer_version} of the Delta protocol, above "
-            f"{_WRITER_VERSION}.",
-            "Another program has added a table feature to it: restore it from a copy.",
+            f"State table {path} asks for writer version {protocol.min_writer_version} of the Delta protocol, above "
+            f"{_WRITER_VERSION}{f', for its features {features}' if features else ''}.",
+            REMEDY_FOR_FEATURES,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,11 +26,6 @@ _REMEDIES = {
     "Operation not permitted": "Give this user the right to read and write the folder.",
     "Read-only file system": "Choose a folder on a disk that can be written.",
     "Not a directory": "Choose a folder; part of this path is a file.",
-    ".parquet not found": (
-        "A data file is gone: `sharegroup audit verify` names its rows; audit as-of, lineage, stats and report answer "
-        "for what is left. Restore the file from a copy. A reading that takes longer than five minutes needs a copy of "
-        "the table, too: merged files are deleted then."
-    ),
 }
 
 
@@ -196,7 +192,7 @@ def _create(path: Path, content: bytes | memoryview) -> None:
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
+        _flush(descriptor)
     finally:
         os.close(descriptor)
 
@@ -204,6 +200,16 @@ def _create(path: Path, content: bytes | memoryview) -> None:
 def _sync(path: Path, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:
-        os.fsync(descriptor)
+        _flush(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _flush(descriptor: int) -> None:
+    """Write a file, or the names in a folder, to the disk."""
+    if sys.platform == "darwin":
+        # There fsync leaves the data in the disk's own cache. A file system that has no such call refuses it.
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 
 from sharegroup.config.table_location import TableLocation, environment_options, location_of
 from sharegroup.state.local_storage import LocalStorage, disk_explanation
 from sharegroup.state.store_errors import store_explanation
 from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, TableStorage
+
+REMEDY_FOR_FEATURES = (
+    "Another program has enabled them: remove them with Spark (ALTER TABLE … DROP FEATURE … TRUNCATE HISTORY), or "
+    "restore a copy of the table from before; RESTORE keeps them."
+)
+"""Remedy of a table with features of the Delta protocol that this package does not know."""
+
+_REMEDY_FOR_MISSING_FILE = (
+    "A data file is gone. Try again first: a reading that began before another program's VACUUM … RETAIN 0 HOURS, or "
+    "that takes longer than five minutes, needs files that the newest version does not. If it is still gone, restore "
+    "the file from a copy; `sharegroup audit verify` names its rows, and audit as-of, lineage, stats and report answer "
+    "for what is left."
+)
+_MISSING_FILE = ("not found", "No such file", "NoSuchKey", "NotFound")
+_UNSUPPORTED_FEATURE = re.compile(r"(?i)unsupported.*feature|feature.*(?:un|not )supported|requires? .*feature")
 
 
 def storage_of(path: str) -> TableStorage:
@@ -48,4 +64,12 @@ def library_options(path: str) -> dict[str, str] | None:
 def explanation_of(path: str, error: Exception) -> tuple[str, str]:
     """Return the reason of an error of a table, in one line, and the remedy."""
     # No method of the storage, which may be what cannot be opened.
-    return store_explanation(error) if location_of(path).folder is None else disk_explanation(error)
+    reason, remedy = store_explanation(error) if location_of(path).folder is None else disk_explanation(error)
+    return reason, _remedy_for_table(str(error)) or remedy
+
+
+def _remedy_for_table(text: str) -> str:
+    """Return the remedy of an error of the table itself; "" for one of the disk or the store."""
+    if ".parquet" in text and any(sign in text for sign in _MISSING_FILE):
+        return _REMEDY_FOR_MISSING_FILE
+    return REMEDY_FOR_FEATURES if _UNSUPPORTED_FEATURE.search(text) else ""

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pydantic import ValidationError
 
+from sharegroup.config.table_location import absolute_address
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.row_payloads import TableSnapshotPayload
@@ -101,7 +102,7 @@ class StateTableReader:
     """
 
     def __init__(self, path: str, *, stays_open: bool = False) -> None:
-        self._path = path
+        self._path = absolute_address(path)
         self._stays_open = stays_open
         self._table: DeltaTable | None = None
 

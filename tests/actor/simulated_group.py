@@ -387,7 +387,7 @@ class Group:
         self, topic: str, indexes: Iterable[int] | None = None, tells_young: bool = False
     ) -> TopicLogOffsets:
         topic_id, partitions = self.topics.get(topic, ("", []))
-        resets = tells_young and self.topic_watch is not None and self.topic_watch.reset_duration_ms is not None
+        resets = tells_young and self.topic_watch is not None and self.topic_watch.reset is not None
         return TopicLogOffsets(
             topic=topic,
             topic_id=topic_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sharegroup.actor.effects import Persist, Respond, Wake, WatchTopics
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.group import TimedReset
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_administration import (
     AlteredPartition,
@@ -52,11 +53,11 @@ class TestEffects:
         driver.apply(driver.initialized("orders-id", 2))
         assert driver.of_type(WatchTopics) == []
 
-    def test_another_reset_duration_changes_the_watch(self) -> None:
+    def test_another_reset_by_time_changes_the_watch(self) -> None:
         driver = with_orders()
         body = AlterGroupConfigRequest(set={"share.auto.offset.reset": "by_duration:PT1H"})
         driver.apply(as_admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, body))
-        assert [watch.reset_duration_ms for watch in driver.of_type(WatchTopics)] == [3_600_000]
+        assert [watch.reset for watch in driver.of_type(WatchTopics)] == [TimedReset(3_600_000)]
 
     def test_a_timer_that_comes_early_is_left_alone_and_asks_for_the_next_one(self) -> None:
         driver = with_orders()

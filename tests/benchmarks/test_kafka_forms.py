@@ -83,7 +83,7 @@ def test_peer_of_the_large_group(kafka_4_3_1: KafkaBroker) -> None:
     assert 0 < rate <= 2 / 0.005
 
 
-FEW_RECORDS = "--rounds 1 --warm-up-rounds 0 --records 400 --partitions 2 --range-records 200"
+FEW_RECORDS = "--rounds 1 --warm-up-rounds 0 --records 400 --long-records 800 --partitions 2 --range-records 200"
 
 
 @pytest.mark.long("a benchmark's programs with JVMs of their own")

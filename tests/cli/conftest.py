@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sharegroup.cli.main import program
+from sharegroup.cli.flags import DEFAULT_CONFIG
 from sharegroup.client.admin import AdminClient
 from sharegroup.logs.local import LocalLog
+from sharegroup.programs.main import program
 from tests.client.processor_peer import ProcessorPeer
 
 CONFIG = """
@@ -70,8 +71,7 @@ def rows(text: str) -> list[list[str]]:
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """The command line where nothing is yet but the configuration."""
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "local.yaml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / DEFAULT_CONFIG).write_text(CONFIG, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     return CommandLine(tmp_path)

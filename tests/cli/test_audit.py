@@ -73,7 +73,8 @@ def test_an_unknown_group_is_an_error(worked: CommandLine, command: tuple[str, .
 
 
 def test_verify_says_why_the_request_log_was_not_replayed(worked: CommandLine) -> None:
-    assert "not replayed: There is no log at none.db" in worked.out("audit", "verify", "--log", "none.db")
+    shown = " ".join(worked.out("audit", "verify", "--log", "none.db").split())
+    assert f"not replayed: There is no log at {worked.folder / 'none.db'}" in shown
     document = worked.json("audit", "verify", "--log", "none.db")
     assert document["requests"] is None
     assert "none.db" in document["requests_error"]
@@ -87,7 +88,7 @@ def test_a_lost_data_file_is_named_and_the_rest_is_answered(worked: CommandLine)
     ran = worked.run("audit", "verify")
     assert ran.exit_code == 1
     assert lost.name in ran.stdout
-    assert "The request log was not replayed: State table state cannot be read" in ran.stdout
+    assert f"The request log was not replayed: State table {worked.folder / 'state'} cannot be read" in ran.stdout
     assert "cannot be shown" in worked.out("audit", "report", "--group", "packers", "--file", "report.html")
     assert "audit verify" in worked.error("audit", "export", "--group", "packers")
 
@@ -196,7 +197,7 @@ def test_diff_shows_the_changes_between_two_points(worked: CommandLine) -> None:
         ("lineage --topic orders --partition 0 --offset 9999999999999999999", 2, "neither an offset"),
         ("lineage --group packers", 2, "Choose records"),
         ("lineage --member nobody", 1, "no member with id or client id nobody"),
-        ("as-of --state-table nowhere", 1, "There is no state table at nowhere."),
+        ("as-of --state-table nowhere", 1, "/nowhere. Start the processor"),
     ],
 )
 def test_questions_that_cannot_be_answered(worked: CommandLine, arguments: str, exit_code: int, text: str) -> None:

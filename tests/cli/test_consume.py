@@ -167,14 +167,40 @@ def test_a_closed_output_ends_it(cli: CommandLine, orders: LocalLog, admin: Admi
         assert process.stdout is not None
         assert process.stdout.readline() == b"v0\n"
         process.stdout.close()
-        eventually(lambda: partition_of_anyone(cli)["start_offset"] == 20, "what was printed is accepted")
-        orders.append("orders", 0, [NewRecord(None, b"unread")])
+        # No message comes that it could fail to write.
         assert process.wait(timeout=DEADLINE_S) == 0
         assert process.stderr is not None
         errors = process.stderr.read()
     assert b"Unable to write to standard out, closing consumer.\n" in errors
-    assert partition(cli)["start_offset"] == 20, "what nobody read is released"
-    assert partition(cli)["lag"] == 1
+    assert partition(cli)["start_offset"] == 20
+
+
+@pytest.mark.slow
+def test_what_nobody_read_is_returned_unread(cli: CommandLine, orders: LocalLog) -> None:
+    # More than a pipe takes.
+    orders.append("orders", 0, [NewRecord(None, b"x" * 20_000)] * 20)
+    with running(cli.folder, *ORDERS, "--command-property", "max.poll.records=10") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"v0\n"
+        eventually(lambda: partition_of_anyone(cli)["start_offset"] == 20, "the small ones are accepted")
+        eventually(lambda: partition_of_anyone(cli)["locked_count"] >= 10, "it is writing the large ones")
+        process.stdout.close()
+        assert process.wait(timeout=DEADLINE_S) == 0
+    state = partition(cli)
+    assert state["locked_count"] == 0
+    assert state["start_offset"] < 40
+    left = str(40 - state["start_offset"])
+    shown = cli.out(*ORDERS, "--max-messages", left, "--formatter-property", "print.delivery=true")
+    assert {line.split("\t")[0] for line in shown.splitlines()} == {"Delivery:1"}
+
+
+def test_messages_beyond_the_last_one_are_returned_unread(cli: CommandLine, orders: LocalLog) -> None:
+    flags = ("--command-property", "max.poll.records=8", "--formatter-property", "print.delivery=true")
+    first = cli.out(*ORDERS, "--max-messages", "5", *flags)
+    assert first == "".join(f"Delivery:1\tv{n}\n" for n in range(5))
+    assert partition(cli)["start_offset"] == 5
+    rest = cli.out(*ORDERS, "--max-messages", "15", *flags)
+    assert rest == "".join(f"Delivery:1\tv{n}\n" for n in range(5, 20))
 
 
 def partition_of_anyone(cli: CommandLine) -> Any:

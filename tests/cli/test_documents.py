@@ -17,6 +17,7 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.exit_code import ExitCode
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
+from sharegroup.programs.project import write_project
 from tests.cli.conftest import CommandLine
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
@@ -29,12 +30,12 @@ DOCUMENTS = dict(re.findall(r"<!-- json: (.+?) -->\n```json\n(.*?)```", COMMAND_
 
 @pytest.mark.slow
 def test_the_commands_of_the_readme_print_the_shown_output(tmp_path: Path) -> None:
-    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    write_project(tmp_path)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SHAREGROUP_", "COLUMNS"))}
     environment = {**inherited, "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited["PATH"]])}
     shown = re.split(r"^\$ ", TRANSCRIPT, flags=re.MULTILINE)[1:]
     assert len(shown) >= 6
-    folder = tmp_path / "build" / "local"
+    folder = tmp_path / "data"
     with LocalLog(folder / "log.db") as log, ProcessorPeer(log, table_path=str(folder / "state")):
         for entry in shown:
             command, _, output = entry.replace("\\\n", " ").partition("\n")

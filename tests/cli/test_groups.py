@@ -206,7 +206,7 @@ def test_without_a_setting_for_the_state_table_the_processor_is_asked(
     cli: CommandLine, processor: ProcessorPeer, admin: AdminClient
 ) -> None:
     admin.alter_group_config("packers", {"share.delivery.count.limit": "3"})
-    (cli.folder / "conf" / "local.yaml").write_text("log.path: events.log", encoding="utf-8")
+    (cli.folder / "sharegroup.yaml").write_text("log.path: events.log", encoding="utf-8")
     assert [group["group_id"] for group in cli.json("groups", "list")] == ["packers"]
     with processor.stalled():
         error = cli.error("groups", "list", "--timeout", "50", exit_code=75)
@@ -215,7 +215,8 @@ def test_without_a_setting_for_the_state_table_the_processor_is_asked(
 
 def test_errors_of_describe(cli: CommandLine, log: LocalLog) -> None:
     assert cli.error("groups", "list") == (
-        "error: There is no state table at state. Start the processor, which creates it, or correct the path.\n"
+        f"error: There is no state table at {cli.folder / 'state'}. "
+        "Start the processor, which creates it, or correct the path.\n"
     )
     StateTableWriter.open(str(cli.folder / "state"), {})
     assert cli.out("groups", "list").split() == [

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from sharegroup.cli.lazy_groups import LazyGroup
-from sharegroup.cli.main import program
+from sharegroup.programs.main import program
 from tests.cli.conftest import CommandLine
 
 HEAVY = ("delta", "pandas", "py4j", "pyspark", "sharegroup.spark")
@@ -58,6 +58,7 @@ def test_all_commands_are_there() -> None:
         "dashboard",
         "metrics",
         "top",
+        *("quickstart", "init", "processor", "worker"),
     }
 
 
@@ -97,7 +98,7 @@ def test_version(cli: CommandLine) -> None:
 def test_a_command_imports_only_what_it_needs(cli: CommandLine, command: str, unneeded: tuple[str, ...]) -> None:
     cli.out("topics", "create", "--topic", "orders")
     program_text = (
-        "import atexit, sys; from sharegroup.cli.main import main\n"
+        "import atexit, sys; from sharegroup.programs.main import main\n"
         f"atexit.register(lambda: print([name for name in {unneeded!r} if sys.modules.get(name)], file=sys.stderr))\n"
         "main()"
     )

@@ -180,7 +180,7 @@ def test_a_pipe_is_produced_as_it_comes_until_a_signal(
 def running(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """The command line in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from sharegroup.cli.main import main; main()", *arguments],
+        [sys.executable, "-c", "from sharegroup.programs.main import main; main()", *arguments],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
         stdin=subprocess.PIPE,

@@ -36,7 +36,7 @@ def test_settings_of_the_environment(cli: CommandLine, monkeypatch: pytest.Monke
 
 
 def test_without_settings_the_error_names_the_flag(cli: CommandLine) -> None:
-    (cli.folder / "conf" / "local.yaml").unlink()
+    (cli.folder / "sharegroup.yaml").unlink()
     error = cli.error("topics", "list", exit_code=2)
     assert error.startswith("error: Missing required configuration log.path")
     assert "--log" in error

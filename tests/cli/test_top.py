@@ -75,7 +75,7 @@ def terminal(cli: CommandLine, *arguments: str, columns: int = 80) -> Iterator[T
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-c", "from sharegroup.cli.main import main; main()", *arguments],
+        [sys.executable, "-c", "from sharegroup.programs.main import main; main()", *arguments],
         cwd=cli.folder,
         env={**os.environ, "TERM": "xterm"},
         stdin=slave,
@@ -168,4 +168,4 @@ def test_without_a_terminal_it_shows_one_view(cli: CommandLine, log: LocalLog) -
 
 
 def test_a_missing_state_table_is_an_error(cli: CommandLine, log: LocalLog) -> None:
-    assert "There is no state table at state." in cli.error("top")
+    assert f"There is no state table at {cli.folder / 'state'}." in cli.error("top")

@@ -53,12 +53,13 @@ def test_a_topic_that_is_there(cli: CommandLine) -> None:
 def test_a_topic_that_is_not_there(cli: CommandLine) -> None:
     cli.out("topics", "create", "--topic", "orders")
     assert cli.error("topics", "describe", "--topic", "order") == (
-        "error: The topic order is not in the local log events.log. Create it, or check the name and the path.\n"
+        f"error: The topic order is not in the local log {cli.folder / 'events.log'}. "
+        "Create it, or check the name and the path.\n"
     )
 
 
 def test_reading_does_not_create_a_log(cli: CommandLine) -> None:
-    assert "error: There is no log at events.log." in cli.error("topics", "list")
+    assert f"error: There is no log at {cli.folder / 'events.log'}." in cli.error("topics", "list")
     assert not (cli.folder / "events.log").exists()
 
 

@@ -23,6 +23,7 @@ from sharegroup.errors import (
     GroupIdNotFoundError,
     InvalidConfigError,
     InvalidRequestError,
+    LogUnavailableError,
     NonEmptyGroupError,
     RequestTimedOutError,
     UnknownServerError,
@@ -108,6 +109,9 @@ def test_offsets_and_lag_are_listed(log: LocalLog, processor: ProcessorPeer) -> 
         "g": {("orders", 1): offsets["orders", 1], ("orders", 7): None},
         "another": dict.fromkeys(chosen),
     }
+    log.delete_records("orders", 1, 12)
+    after_deletion = {("orders", 1): SharePartitionOffsetInfo(10, 1, 1)}
+    assert admin.list_share_group_offsets({"g": [("orders", 1)]}) == {"g": after_deletion}
 
 
 def test_the_configuration_of_groups_is_described(log: LocalLog, processor: ProcessorPeer) -> None:
@@ -153,6 +157,31 @@ def test_a_configuration_says_where_the_log_is(log: LocalLog, processor: Process
     assert processor.sent(ApiKey.INCREMENTAL_ALTER_CONFIGS)[0].client_id == "ops"
     with pytest.raises(ConfigurationError, match=r"Unknown configuration log\.paht"):
         AdminClient({"log.paht": "x"})
+
+
+def test_a_call_without_a_timeout_has_that_of_the_configuration(log: LocalLog) -> None:
+    log.create_topic(REQUESTS, REQUEST_PARTITIONS)
+    log.create_topic(RESPONSES, 1)
+    with AdminClient({"log.path": str(log.path), "default.api.timeout.ms": 150}) as admin:
+        with pytest.raises(RequestTimedOutError, match=r"within 0\.15 s"):
+            admin.list_groups()
+        with pytest.raises(RequestTimedOutError, match=r"within 0\.05 s"):
+            admin.list_groups(timeout=0.05)
+
+
+def test_keys_and_callbacks_of_librdkafka_reach_its_clients() -> None:
+    errors: list[object] = []
+    config = {
+        **{"metadata.broker.list": "127.0.0.1:1", "default.api.timeout.ms": 1_000, "ssl.ca.pem": None},
+        **{"socket.timeout.ms": 5_000, "error_cb": errors.append},
+    }
+    with AdminClient(config) as admin, pytest.raises(LogUnavailableError, match=r"127\.0\.0\.1:1"):
+        admin.list_groups()
+    assert errors
+    with pytest.raises(ConfigurationError, match=r"socket\.timeout\.ms"):
+        AdminClient({**config, "socket.timeout.ms": "soon"})
+    with pytest.raises(TypeError, match="error_cb"):
+        AdminClient({**config, "error_cb": "print"})
 
 
 def used_group(log: LocalLog, admin: AdminClient) -> None:

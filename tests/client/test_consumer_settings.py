@@ -58,16 +58,16 @@ def test_keys_of_librdkafka_have_their_meaning() -> None:
         },
         {},
     )
-    assert settings.log == KafkaConfig(bootstrap_servers="PLAINTEXT://a:1,b:2")
+    assert settings.connection.log == KafkaConfig(bootstrap_servers="PLAINTEXT://a:1,b:2")
     assert settings.member.fetch.max_wait_ms == 250
     assert settings.config.max_partition_fetch_bytes == 1_000
     expected = {"enable.ssl.certificate.verification": "false", "socket.timeout.ms": "100", "client.id": "c"}
-    assert settings.properties == expected
+    assert settings.connection.properties == expected
 
 
 def test_a_log_in_has_librdkafkas_names() -> None:
     config = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
-    assert consumer_settings({**KAFKA, **config}, {}).log == KafkaConfig(
+    assert consumer_settings({**KAFKA, **config}, {}).connection.log == KafkaConfig(
         bootstrap_servers="localhost:1",
         security_protocol="SASL_SSL",
         sasl_mechanism="PLAIN",

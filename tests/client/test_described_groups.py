@@ -16,6 +16,7 @@ from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
+from sharegroup.logs.port import PartitionOffsets
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.group_records import (
@@ -31,7 +32,7 @@ from sharegroup.protocol.row_payloads import GroupStatus, GroupStatusPayload
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
 
 NOW_MS = 1_000_000
-ENDS = {("id-1", 0): 100, ("id-1", 1): 7}
+OFFSETS = {("id-1", 0): PartitionOffsets(0, 100, 100), ("id-1", 1): PartitionOffsets(0, 7, 7)}
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def group() -> FoldedGroup:
 
 
 def test_share_partitions(group: FoldedGroup) -> None:
-    description = described(group, ENDS, BrokerConfig(), NOW_MS)
+    description = described(group, OFFSETS, BrokerConfig(), NOW_MS)
     assert description.partitions == (
         PartitionDescription(
             topic="orders",
@@ -87,7 +88,7 @@ def test_share_partitions(group: FoldedGroup) -> None:
 
 
 def test_members_and_their_locks(group: FoldedGroup) -> None:
-    description = described(group, ENDS, BrokerConfig(), NOW_MS)
+    description = described(group, OFFSETS, BrokerConfig(), NOW_MS)
     (member,) = description.members
     assert (member.member_id, member.client_id, member.member_epoch, member.locked_count) == ("m-1", "anna", 2, 10)
     assert member.client_host == "desk-1"
@@ -100,23 +101,32 @@ def test_members_and_their_locks(group: FoldedGroup) -> None:
 
 
 def test_a_topic_whose_log_is_gone_or_new_has_no_lag(group: FoldedGroup) -> None:
-    description = described(group, {("another-id", 0): 100}, BrokerConfig(), NOW_MS).partitions[0]
+    description = described(
+        group, {("another-id", 0): PartitionOffsets(0, 100, 100)}, BrokerConfig(), NOW_MS
+    ).partitions[0]
     assert (description.start_offset, description.end_offset, description.lag) == (10, None, None)
 
 
 def test_a_start_offset_past_the_end_leaves_no_lag(group: FoldedGroup) -> None:
-    assert described(group, {("id-1", 0): 12}, BrokerConfig(), NOW_MS).partitions[0].lag == 0
+    offsets = {("id-1", 0): PartitionOffsets(0, 12, 12)}
+    assert described(group, offsets, BrokerConfig(), NOW_MS).partitions[0].lag == 0
+
+
+@pytest.mark.parametrize(("log_start", "lag"), [(10, 84), (15, 79), (22, 100 - 22 - 4), (40, 60), (100, 0)])
+def test_records_that_were_deleted_are_no_lag(group: FoldedGroup, log_start: int, lag: int) -> None:
+    offsets = {("id-1", 0): PartitionOffsets(log_start, 100, 100)}
+    assert described(group, offsets, BrokerConfig(), NOW_MS).partitions[0].lag == lag
 
 
 def test_a_topic_that_the_group_has_left_is_not_shown(group: FoldedGroup) -> None:
     group.metadata.apply(ShareGroupTopicRemoved(topic_id="id-1"))
-    description = described(group, ENDS, BrokerConfig(), NOW_MS)
+    description = described(group, OFFSETS, BrokerConfig(), NOW_MS)
     assert (description.partitions, description.locks, description.lag) == ((), (), None)
 
 
 def test_configuration_of_the_group_and_of_the_broker(group: FoldedGroup) -> None:
     broker = BrokerConfig(group_share_record_lock_duration_ms=20_000)
-    config = {entry.key: entry for entry in described(group, ENDS, broker, NOW_MS).config}
+    config = {entry.key: entry for entry in described(group, OFFSETS, broker, NOW_MS).config}
     assert config["share.delivery.count.limit"] == ConfigDescription("share.delivery.count.limit", "3", "3")
     lock = "share.record.lock.duration.ms"
     assert config[lock] == ConfigDescription(lock, "20000", None)
@@ -125,7 +135,7 @@ def test_configuration_of_the_group_and_of_the_broker(group: FoldedGroup) -> Non
 def test_an_actor_that_failed_quarantines_the_group(group: FoldedGroup) -> None:
     group.status[ActorRole.LEADER] = GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.FAILED, reason="why")
     group.status[ActorRole.COORDINATOR] = GroupStatusPayload(role=ActorRole.COORDINATOR, status=GroupStatus.ACTIVE)
-    description = described(group, ENDS, BrokerConfig(), NOW_MS)
+    description = described(group, OFFSETS, BrokerConfig(), NOW_MS)
     assert description.state is GroupStateName.QUARANTINED
     assert [(failed.role, failed.reason) for failed in description.quarantine] == [("leader", "why")]
 

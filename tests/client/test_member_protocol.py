@@ -214,14 +214,19 @@ EXACT = replace(SETTINGS, fetch=replace(SETTINGS.fetch, max_records=10, max_ahea
 
 
 class Application:
-    """Polls a member whose topic has records without end, and works on each for a while."""
+    """Polls a member whose topic has records without end, and works on each for a while.
 
-    def __init__(self, settings: MemberSettings, record_ms: float, poll_ms: int = 0) -> None:
+    Args:
+        reading_ms: time in which a record comes from the log; 0 is not measured.
+    """
+
+    def __init__(self, settings: MemberSettings, record_ms: float, poll_ms: int = 0, reading_ms: int = 0) -> None:
         self.driver = Driver(settings).subscribed("orders")
         self.polls: list[int] = []
         self.fetches: list[int] = []
         self._record_ms = record_ms
         self._poll_ms = poll_ms
+        self._reading_ms = reading_ms
         self._acquired_count = 0
 
     def fetch(self, record_count: int | None = None) -> None:
@@ -232,6 +237,8 @@ class Application:
             last = self._acquired_count + count - 1
             self.driver.brings("orders", first=self._acquired_count, last=last, batch_size=count)
             self._acquired_count += count
+            if self._reading_ms:
+                self.driver.protocol.pace.read(count, count * self._reading_ms)
 
     def poll(self) -> int:
         """Take what a poll returns, and work on it; 0 when nothing waits."""
@@ -294,6 +301,13 @@ def test_time_that_a_commit_takes_is_not_work() -> None:
             application.driver.protocol.pace.polled(application.driver.now_ms)
             application.driver.now_ms += 200
     assert max(application.polls) > 8
+
+
+@pytest.mark.parametrize("settings", [POLLING, EXACT], ids=["default", "max.poll.records"])
+def test_a_slow_log_bounds_fetches_by_what_arrives_in_a_quarter_of_the_locks_time(settings: MemberSettings) -> None:
+    application = Application(settings, record_ms=0, reading_ms=1_500).run(20)
+    assert application.fetches[0] == settings.fetch.max_records
+    assert max(application.fetches[1:]) == LOCK_MS // 4 // 1_500
 
 
 def test_polls_that_were_set_have_their_size_from_the_first_on() -> None:

@@ -35,10 +35,10 @@ def work(size: WorkSize, duration_ms: Duration, steps: int) -> list[int]:
         ("fast records", lambda count: 0.001 * count, [100, 800, 6_400, 51_200, 409_600, MOST, MOST]),
         ("as many as 2 s take", lambda count: count, [100, 800, 2_000, 2_000, 4_000, 2_000, 2_000]),
         ("slow records", lambda count: 50 * count, [100, 40, 40, 40]),
-        ("a record of an hour", lambda count: 3_600_000 * count, [100, 1, 2, 1, 1]),
+        ("a record of an hour", lambda count: 3_600_000 * count, [100, 1, 1, 2, 1]),
         ("a job of 250 ms", lambda count: 250 + 0.001 * count, [100, 799, 6_371, 49_701, 331_670, MOST]),
         ("a job of 3 s", lambda count: 3_000 + 0.01 * count, [100, 66, 100, 166, 1_328, 10_624, 84_992, 199_999]),
-        ("a job of 6 s", lambda count: 6_000, [100, 33, 66, 528, 4_224, 33_792]),
+        ("a job of 6 s", lambda count: 6_000, [100, 50, 100, 800, 6_400, 51_200]),
     ],
 )
 def test_sizes(application: str, duration_ms: Duration, sizes: list[int]) -> None:
@@ -71,8 +71,8 @@ def test_size_before_a_change_counts_until_its_work_has_ended() -> None:
 def test_delay_that_has_passed_costs_one_small_piece() -> None:
     size = size_of(first=6_400)
     size.worked_off(6_400, 7_000)
-    assert size.records == 1_828
-    size.worked_off(1_828, 300)
+    assert size.records == 3_200
+    size.worked_off(3_200, 300)
     assert size.records == 6_400
 
 
@@ -80,9 +80,26 @@ def test_delay_of_several_pieces_at_once_costs_as_little() -> None:
     size = size_of(first=6_400)
     for worked_ms in (7_000, 7_100, 6_900):
         size.worked_off(6_400, worked_ms)
-    assert size.records == 1_855
-    size.worked_off(1_855, 300)
+    assert size.records == 3_200
+    size.worked_off(3_200, 300)
     assert size.records == 6_400
+
+
+@pytest.mark.parametrize("first_ms", [6_000, 36_000, 120_000])
+def test_jobs_that_take_long_by_themselves_leave_the_size_what_it_was(first_ms: int) -> None:
+    """Of a busy machine, for example; the first one is the longest, since it compiles."""
+    size = size_of()
+    size.worked_off(100, first_ms)
+    assert max(work(size, lambda count: 6_000 + count, 12)) >= 800
+
+
+def test_quick_job_among_slow_ones_does_not_make_them_too_long() -> None:
+    size = size_of()
+    work(size, lambda count: 6_000 + count, 6)
+    before = size.records
+    size.worked_off(before, 1_000)
+    size.worked_off(size.records, 8_000)
+    assert size.records >= before
 
 
 def test_one_quick_record_does_not_say_that_a_delay_has_passed() -> None:

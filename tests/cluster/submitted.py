@@ -8,25 +8,18 @@ import signal
 import subprocess
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
+from sharegroup.spark.jar_sets import configured_modules
 from tests.kafka.site import KafkaSite
 from tests.support import leash
 from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.jar_repository import new_repository
 from tests.support.spark_cluster import JAR_FOLDER, SparkCluster, jars
 from tests.support.wheel import ROOT
 
 JARS = ("--jars", ",".join(map(str, jars("spark", "kafka"))))
 CLASS_PATH = ("--driver-class-path", ":".join(f"{JAR_FOLDER / name}/*" for name in ("spark", "kafka")))
 """As `make setup` configures it: only the driver has the jars."""
-IVY_SETTINGS = """
-<ivysettings>
-  <settings defaultResolver="repository"/>
-  <resolvers>
-    <ibiblio name="repository" m2compatible="true" root="{root}"/>
-  </resolvers>
-</ivysettings>
-"""
 
 
 class Submission:
@@ -69,21 +62,13 @@ class Submission:
         return self._running[-1]
 
     def packages(self, *sets: str) -> tuple[str, ...]:
-        """Flags for the jars of sets of conf/ivy.xml as packages of a Maven repository, which is a folder."""
-        names = []
-        for dependency in ElementTree.parse(ROOT / "conf" / "ivy.xml").iter("dependency"):
-            if dependency.attrib["conf"].partition("->")[0] in sets:
-                group, name, version = (dependency.attrib[key] for key in ("org", "name", "rev"))
-                names.append(f"{group}:{name}:{version}")
-                target = self.folder / "repository" / group.replace(".", "/") / name / version
-                target.mkdir(parents=True)
-                (jar,) = (jar for jar in jars(*sets) if jar.name == f"{name}-{version}.jar")
-                (target / jar.name).symlink_to(jar)
+        """Flags for the jars of configurations of ivy.xml as packages of a Maven repository, which is a folder."""
+        modules = configured_modules(sets)
+        names = ",".join(module.coordinate for module in modules)
         # Without settings spark-submit asks Maven Central, whatever other repositories it has.
-        ivy = self.folder / "ivysettings.xml"
-        ivy.write_text(IVY_SETTINGS.format(root=(self.folder / "repository").as_uri()))
+        ivy = new_repository(self.folder, modules)
         settings = (f"spark.jars.ivySettings={ivy}", f"spark.jars.ivy={self.folder / 'ivy'}")
-        return ("--packages", ",".join(names), *(flag for pair in settings for flag in ("--conf", pair)))
+        return ("--packages", names, *(flag for pair in settings for flag in ("--conf", pair)))
 
     def close(self) -> None:
         """Kill what runs."""

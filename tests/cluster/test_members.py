@@ -97,7 +97,7 @@ spark.stop()
 """
 
 
-REFUSED_LOG = "The embedded log log.db is a file of one machine"
+REFUSED_LOG = "log.db is a file of one machine"
 REFUSALS = {
     "worker": REFUSED_LOG,
     "source": REFUSED_LOG,

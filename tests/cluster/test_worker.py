@@ -59,7 +59,7 @@ def test_records_of_a_killed_executor_are_delivered_again(
     (submission.folder / "handlers.py").write_text(HANDLER)
     worker = submission.submit(
         *("jobs/share_worker.py", "--config", "share.yaml"),
-        *("--group", group, "--topic", topic, "--handler", "handlers:handle"),
+        *("--group", group, "--topic", topic, "handlers:handle"),
         # With Spark's default of 4 it runs the tasks of a lost executor again, and the handler does not notice.
         spark_task_maxFailures="1",
     )

@@ -66,7 +66,7 @@ def test_the_disk_of_the_local_log_is_full(deployment: Deployment, load: Workloa
     load.stop_producing()
     log_disk.fill()
     assert deployment.processor.await_end() == 1
-    path = deployment.site.log_path
+    path = deployment.site.log_path.resolve()
     assert f"LogUnavailableError: The local log {path} cannot grow: the disk is full." in deployment.processor.output
     log_disk.empty()
     with deployment.recovering("local log's disk full, and a restart with space again"):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from signal import Signals
+from signal import SIG_DFL, Signals, signal
 
 from sharegroup.audit.history.group_history import group_history
 from sharegroup.audit.verification.verify import verify
@@ -22,6 +22,7 @@ from tests.conftest import ROOT
 from tests.support import leash
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.fast_start import is_fast_start
+from tests.support.working_folder import in_folder
 
 CONFIG = ROOT / "conf" / "local.yaml"
 SETTINGS = load_settings(CONFIG, {})
@@ -69,6 +70,8 @@ class Job:
                 env=environment,
                 stdout=output,
                 stderr=output,
+                # A terminal's Ctrl-C is heard; a test run in the background would hand down that it is ignored.
+                preexec_fn=lambda: signal(Signals.SIGINT, SIG_DFL),
             )
 
     @property
@@ -142,9 +145,8 @@ class Deployment:
         assignors = ("--set", "group.share.assignors=all")
         return self._started("share_group_processor.py", *assignors, *flags)
 
-    def worker(self, *flags: str) -> Job:
-        who = ("--group", GROUP, "--topic", self._topic, "--handler", "handlers:accept_all")
-        return self._started("share_worker.py", *who, *flags)
+    def worker(self, *flags: str, handler: str = "handlers:accept_all") -> Job:
+        return self._started("share_worker.py", "--group", GROUP, "--topic", self._topic, *flags, handler)
 
     def close(self) -> None:
         for job in self._jobs:
@@ -152,9 +154,7 @@ class Deployment:
 
     def open_log(self) -> Log:
         """The log of the jobs."""
-        path = SETTINGS.processor.log_path
-        assert path is not None
-        return LocalLog(self.folder / path)
+        return LocalLog(in_folder(self.folder, SETTINGS.processor.log_path))
 
     def produce(self, count: int) -> None:
         """Append records to each of the two partitions of the topic."""
@@ -194,7 +194,8 @@ class Deployment:
 
     @property
     def _reader(self) -> StateTableReader:
-        return StateTableReader(str(self.folder / load_settings(self._config, {}).processor.state_table_path))
+        path = load_settings(self._config, {}).processor.state_table_path
+        return StateTableReader(str(in_folder(self.folder, path)))
 
     def _started(self, program: str, *flags: str) -> Job:
         job = Job(self.folder, str(ROOT / "jobs" / program), "--config", str(self._config), *self._flags, *flags)

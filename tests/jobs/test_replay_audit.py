@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sharegroup.cli.main import program
 from sharegroup.exit_code import ExitCode
+from sharegroup.programs.main import program
 from tests.actor.group_harness import GROUP_ID, group_with
 from tests.audit.conftest import work
 from tests.audit.recorded_table import recorded_table

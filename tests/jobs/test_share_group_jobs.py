@@ -56,10 +56,20 @@ def test_started_fenced_killed_and_scheduled_in_any_order(deployment: Deployment
     deployment.check_audit()
 
 
+def test_ctrl_c_in_a_terminal_drains(deployment: Deployment) -> None:
+    processor, worker = deployment.processor(), deployment.worker()
+    deployment.produce(10)
+    deployment.await_drained()
+    for job in (worker, processor):
+        job.signal_group(signal.SIGINT)
+        assert job.exit_code() == ExitCode.OK
+        assert "signal=SIGINT" in job.events("ended")[0]
+
+
 def test_a_worker_whose_handler_cannot_be_imported_ends_before_it_joins(deployment: Deployment) -> None:
     deployment.processor().await_event("started")
     deployment.produce(10)
-    worker = deployment.worker("--handler", "broken:accept_all")
+    worker = deployment.worker(handler="broken:accept_all")
     assert worker.exit_code() == ExitCode.USAGE
     (line,) = worker.events("failed")
     assert "ConfigurationError" in line

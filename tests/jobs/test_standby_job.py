@@ -12,6 +12,7 @@ from sharegroup.exit_code import ExitCode
 from tests.jobs.deployment import SETTINGS, deployed
 from tests.support.eventually import eventually
 from tests.support.processor_thread import ProcessorThread
+from tests.support.working_folder import in_folder
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long("programs with JVMs of their own")]
 
@@ -19,8 +20,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long("programs wi
 def settings_in(folder: Path) -> Settings:
     """Return the settings of the jobs, for a processor that runs elsewhere."""
     config = SETTINGS.processor
-    assert config.log_path is not None
-    paths = {"log_path": folder / config.log_path, "state_table_path": str(folder / config.state_table_path)}
+    paths = {
+        "log_path": in_folder(folder, config.log_path),
+        "state_table_path": str(in_folder(folder, config.state_table_path)),
+    }
     return Settings(config.model_copy(update=paths), SETTINGS.broker, {}, {}, {})
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import sys, threading
-from sharegroup.spark.job import StopSignals
+from sharegroup.program import StopSignals
 
 signals = StopSignals()
 print("listening", flush=True)

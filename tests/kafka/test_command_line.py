@@ -45,8 +45,7 @@ def site(broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
 def cli(site: KafkaSite, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """The command line in a folder with the settings of that processor."""
     processor = site.settings.processor
-    config = site.folder / "conf" / "local.yaml"
-    config.parent.mkdir()
+    config = site.folder / "sharegroup.yaml"
     config.write_text(
         f"kafka:\n  bootstrap.servers: {site.kafka.bootstrap_servers}\n"
         f"processor:\n  state.table.path: {site.state_path}\n  checkpoint.path: {site.checkpoint_path}\n"

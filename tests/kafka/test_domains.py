@@ -33,13 +33,13 @@ from confluent_kafka.admin import (
 from sharegroup.audit.replay.request_replay import RequestReplay
 from sharegroup.audit.replay.verify_requests import verify_requests
 from sharegroup.audit.verification.verify import verify
-from sharegroup.cli.main import program
 from sharegroup.client.group_results import ShareGroupDescription
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.core.record_state import Cause
 from sharegroup.errors import ApiError, FencedProcessorError, GroupAuthorizationFailedError, LogAccessDeniedError
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
+from sharegroup.programs.main import program
 from sharegroup.protocol.api_key import INTERNAL_KEYS, RECIPIENTS, ApiKey
 from tests.kafka.domains import Domain, bindings, commands
 from tests.support.eventually import DEADLINE_S, eventually

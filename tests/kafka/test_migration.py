@@ -49,8 +49,7 @@ class Reader:
         self.group = site.new_name("orders")
         self._server = broker.bootstrap_servers
         processor = site.settings.processor
-        (site.folder / "conf").mkdir()
-        (site.folder / "conf" / "local.yaml").write_text(
+        (site.folder / "sharegroup.yaml").write_text(
             f"kafka:\n  bootstrap.servers: {self._server}\n"
             f"processor:\n  state.table.path: {site.state_path}\n  checkpoint.path: {site.checkpoint_path}\n"
             f"  request.topic.name: {processor.request_topic_name}\n"
@@ -64,7 +63,7 @@ class Reader:
             (tools / name).write_text(f'#!/bin/sh\nexec java -cp "$KAFKA_HOME/libs/*" {main_class} "$@"\n')
             (tools / name).chmod(0o755)
         (tools / "sharegroup").write_text(
-            f"#!{sys.executable}\nfrom sharegroup.cli.main import main\n\nmain()\n", encoding="utf-8"
+            f"#!{sys.executable}\nfrom sharegroup.programs.main import main\n\nmain()\n", encoding="utf-8"
         )
         (tools / "sharegroup").chmod(0o755)
         self.environment = {

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.streaming.datasource import ReadMaxRows
-from pyspark.sql.types import StructType
 
 from sharegroup.core.record_state import Cause
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.spark.source.stream_reader import ShareGroupDataSource
+from sharegroup.spark.features import ReadMaxRows
+from sharegroup.spark.source.query_options import source_options
+from sharegroup.spark.source.stream_reader import ShareGroupStreamReader
 from sharegroup.state.reader import StateTableReader
 from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.conftest import Begin, new_group
@@ -51,7 +51,7 @@ def test_a_batch_of_a_topic_with_transactions(
         "subscribe": events,
         "share.acknowledgement.mode": "explicit",
     }
-    reader = ShareGroupDataSource(CaseInsensitiveDict(options)).streamReader(StructType())
+    reader = ShareGroupStreamReader(source_options(CaseInsensitiveDict(options)))
     start = reader.initialOffset()
     ends = [start]
 
@@ -91,7 +91,7 @@ def test_a_query_whose_clock_is_wrong_gets_its_records(
     log.append(events, 0, [NewRecord(None, b"a")])
     shift_wall_clock(monkeypatch, ahead_ms)
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "group.id": group, "subscribe": events}
-    reader = ShareGroupDataSource(CaseInsensitiveDict(options)).streamReader(StructType())
+    reader = ShareGroupStreamReader(source_options(CaseInsensitiveDict(options)))
     start = reader.initialOffset()
 
     def batch() -> dict[str, object] | None:

@@ -27,6 +27,7 @@ from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
 from tests.support.eventually import WAIT_MS
 from tests.support.log_sites import read_values, values
+from tests.support.odd_names import ODD_NAMES
 
 
 class Clock(LogClock):
@@ -58,6 +59,58 @@ def log(path: Path, clock: Clock) -> Iterator[LocalLog]:
     with LocalLog(path, clock) as opened:
         opened.create_topic("events", 2)
         yield opened
+
+
+# Paths
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_log_may_have_any_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name / name
+    with LocalLog(path) as log, closing(log.member_locks()) as locks:
+        log.create_topic("events", 1)
+        with closing(log.follow("events", {0: 0})) as follower:
+            log.append("events", 0, values("a"))
+            assert [record.value for record in follower.take(10, 1_000, WAIT_MS)] == [b"a"]
+        lock = log.lock_member("orders", "anna")
+        assert locks.ended() == []
+        lock.close()
+    with LocalLog(path, must_exist=True) as log:
+        assert read_values(log) == [b"a"]
+    assert list(tmp_path.iterdir()) == [path.parent]
+
+
+def test_a_log_behind_a_symbolic_link_has_one_name_for_all_that_lies_beside_it(
+    log: LocalLog, path: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.log"
+    other.symlink_to(path)
+    with LocalLog(other) as behind, closing(behind.member_locks()) as locks:
+        assert behind.path == log.path
+        behind.append("events", 0, values("a"))
+        lock = log.lock_member("orders", "anna")
+        assert locks.ended() == []
+        lock.close()
+    assert read_values(log) == [b"a"]
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "new", other]
+
+
+def test_a_relative_path_is_of_the_folder_in_which_the_log_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    monkeypatch.chdir(first)
+    with LocalLog("events.log") as log:
+        log.create_topic("events", 1)
+        monkeypatch.chdir(second)
+        log.append("events", 0, values("a"))
+        log.lock_member("orders", "anna").close()
+        with closing(log.follow("events", {0: 0})) as follower:
+            assert [record.value for record in follower.take(10, 1_000, WAIT_MS)] == [b"a"]
+    assert list(second.iterdir()) == []
+    assert (first / "events.log-lock").exists()
 
 
 # Topics

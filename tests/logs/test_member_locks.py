@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,17 @@ from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import MemberLocks
 from tests.support.eventually import eventually
+
+_HOLD_AND_FORK = """
+import os, sys, time
+from sharegroup.logs.local import LocalLog
+log = LocalLog(sys.argv[1])
+lock = log.lock_member("orders", sys.argv[2])
+child = os.fork()
+if child:
+    print(child, flush=True)
+time.sleep(600)
+"""
 
 _HOLD = """
 import sys, time
@@ -70,6 +82,24 @@ def test_a_killed_process_is_seen_at_once_and_others_are_not(log: LocalLog, lock
         for process in processes:
             process.kill()
             process.wait()
+
+
+@pytest.mark.slow
+def test_a_fork_does_not_hold_the_lock_of_its_parent(log: LocalLog, locks: MemberLocks) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", _HOLD_AND_FORK, str(log.path), "anna"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    fork = int(process.stdout.readline())
+    try:
+        assert ended(locks) == []
+        process.kill()
+        process.wait()
+        eventually(lambda: ended(locks) == [("orders", "anna")], "the end of anna is seen")
+        os.kill(fork, 0)
+    finally:
+        process.kill()
+        process.wait()
+        os.kill(fork, signal.SIGKILL)
 
 
 @pytest.mark.slow

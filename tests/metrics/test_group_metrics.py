@@ -13,7 +13,8 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.core.records import MAX_RUNS
 from sharegroup.errors import LogUnavailableError
-from sharegroup.logs.end_offsets import EndOffsets
+from sharegroup.logs.port import PartitionOffsets
+from sharegroup.logs.topic_offsets import TopicOffsets
 from sharegroup.metrics import catalogue
 from sharegroup.metrics.catalogue import Metric
 from sharegroup.metrics.group_metrics import GroupMetrics
@@ -30,14 +31,14 @@ ORDERS_0 = (GROUP_ID, "orders", "0")
 BROKER = BrokerConfig()
 
 
-def ends(topics: Iterable[str]) -> EndOffsets:
-    return {("orders-id", 0): 60} if "orders" in topics else {}
+def offsets(topics: Iterable[str]) -> TopicOffsets:
+    return {("orders-id", 0): PartitionOffsets(0, 60, 60)} if "orders" in topics else {}
 
 
 def followed(rows: Iterable[StateRow], state: FoldedState | None = None, now_ms: int = START_MS) -> MetricsRegistry:
     """A registry that saw these rows, each in a batch of its own."""
     registry = MetricsRegistry(max_series=100, now_s=lambda: 0.0)
-    metrics = GroupMetrics(registry, state or FoldedState(), ends, BROKER, now_ms=lambda: now_ms)
+    metrics = GroupMetrics(registry, state or FoldedState(), offsets, BROKER, now_ms=lambda: now_ms)
     for row in rows:
         metrics.committed([row])
     return registry
@@ -92,7 +93,7 @@ def test_a_start_from_the_fold_continues_the_rows_before_it(cut: int) -> None:
     before, after = ROWS[:cut], ROWS[cut:]
     continued = followed(after, fold(before))
     read = MetricsRegistry(max_series=100, now_s=lambda: 0.0)
-    GroupMetrics(read, fold(ROWS), ends, BROKER, now_ms=lambda: START_MS).count(after)
+    GroupMetrics(read, fold(ROWS), offsets, BROKER, now_ms=lambda: START_MS).count(after)
     assert everything(continued) == everything(read)
 
 
@@ -116,8 +117,17 @@ def test_a_group_that_is_gone_has_no_series() -> None:
     assert values(registry, catalogue.SHARE_GROUP_COUNT) == {("Dead",): 0, ("Empty",): 0, ("Stable",): 0}
 
 
+def test_records_that_were_deleted_are_no_lag() -> None:
+    def deleted(_: Iterable[str]) -> TopicOffsets:
+        return {("orders-id", 0): PartitionOffsets(50, 60, 60)}
+
+    registry = MetricsRegistry(max_series=100)
+    GroupMetrics(registry, fold(ROWS), deleted, BROKER)
+    assert values(registry, catalogue.LAG) == {ORDERS_0: 10}
+
+
 def test_a_log_that_does_not_respond_costs_the_lag_only() -> None:
-    def unavailable(_: Iterable[str]) -> EndOffsets:
+    def unavailable(_: Iterable[str]) -> TopicOffsets:
         raise LogUnavailableError("no", "try again")
 
     registry = MetricsRegistry(max_series=100)

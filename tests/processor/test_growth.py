@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.actor.effects import WatchLog, WatchTopics
+from sharegroup.config.group import TimedReset
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.local import LocalLog
@@ -125,7 +126,7 @@ def test_a_watch_below_all_offsets_gets_the_start_by_duration(log: LocalLog, wat
     log.create_topic("orders", 1)
     produce(log, "orders", 0, 3)
     topic_id = log.describe_topic("orders").topic_id
-    watching.update(WatchTopics("group", {"orders": (topic_id, 1)}, reset_duration_ms=3_600_000))
+    watching.update(WatchTopics("group", {"orders": (topic_id, 1)}, reset=TimedReset(3_600_000)))
     marker(log, watching)
     log.delete_records("orders", 0, 1)
     watching.update(watch(log, "orders", {0: -1}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -96,6 +97,21 @@ def test_a_reset_by_duration_begins_with_the_first_record_that_is_young_enough(s
     group_id = site.new_group(share_auto_offset_reset="by_duration:P2DT12H")
     with site.consumer(group_id, topic) as consumer:
         assert places(site.poll(consumer, 3)) == {(0, 2), (0, 3), (0, 4)}
+
+
+def test_a_topic_that_is_created_after_the_group_can_be_read_from_its_first_record(site: Site) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    older = site.new_topic()
+    site.log.append(older, 0, [NewRecord(None, b"value", timestamp_ms=now_ms - DAY_MS)])
+    begin = datetime.fromtimestamp(now_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    group_id = site.new_group(share_auto_offset_reset=f"by_datetime:{begin}")
+    # All records are there before the group's first look at either topic.
+    younger = site.new_topic(record_count=3)
+    site.produce(older, 0, 1)
+    with site.consumer(group_id, older) as consumer:
+        consumer.subscribe([older, younger])
+        polled = {(message.topic(), message.offset()) for message in site.poll(consumer, 4)}
+    assert polled == {(older, 1), (younger, 0), (younger, 1), (younger, 2)}
 
 
 def test_a_group_starts_at_the_end_by_default(site: Site) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.actor.effects import WatchTopics
+from sharegroup.config.group import TimedReset
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol import message_portions
@@ -115,13 +116,15 @@ def test_a_group_that_watches_no_topics_any_more_is_not_reported(log: LocalLog, 
     assert watching.groups() == ["other"]
 
 
-def test_a_reset_by_duration_is_resolved_to_offsets_by_the_log_s_time(log: LocalLog, watching: Watching) -> None:
+@pytest.mark.parametrize("kind", ["by duration", "to a point of time"])
+def test_a_reset_by_time_is_resolved_to_offsets(log: LocalLog, watching: Watching, kind: str) -> None:
     log.create_topic("orders", 2)
     for age_days in (3, 2, 1, 0):
         log.append("orders", 0, [NewRecord(None, b"value", timestamp_ms=log.now_ms() - age_days * DAY_MS)])
-    duration_ms = DAY_MS + DAY_MS // 2
+    age_ms = DAY_MS + DAY_MS // 2
+    reset = TimedReset(age_ms) if kind == "by duration" else TimedReset(since_ms=log.now_ms() - age_ms)
     watching.update(
-        WatchTopics("group", {"orders": ("", 0)}, reset_duration_ms=duration_ms),
+        WatchTopics("group", {"orders": ("", 0)}, reset=reset),
         WatchTopics("other", {"orders": ("", 0)}),
     )
     eventually(lambda: len(watching.sent) == 2, "both groups are informed")
@@ -143,8 +146,8 @@ class VanishingTopicLog(LocalLog):
 def test_a_topic_that_is_deleted_while_a_reset_is_resolved_harms_nobody(tmp_path: Path) -> None:
     with VanishingTopicLog(tmp_path / "log.db") as log, Watching(log) as watching:
         log.create_topic("vanishing", 1)
-        watching.update(WatchTopics("group", {"vanishing": ("", 0)}, reset_duration_ms=DAY_MS))
-        watching.update(WatchTopics("other", {"orders": ("", 0)}, reset_duration_ms=DAY_MS))
+        watching.update(WatchTopics("group", {"vanishing": ("", 0)}, reset=TimedReset(DAY_MS)))
+        watching.update(WatchTopics("other", {"orders": ("", 0)}, reset=TimedReset(DAY_MS)))
         eventually(lambda: all(topic.name != "vanishing" for topic in log.topics()), "the topic is deleted")
         log.create_topic("orders", 1)
         eventually(watching.topics, "the other topic is sent")

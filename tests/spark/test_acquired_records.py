@@ -23,13 +23,13 @@ ACTIONS: dict[str, tuple[Callable[[DataFrame], object], int | None]] = {
 @pytest.mark.parametrize("name", ACTIONS)
 def test_an_action_reports_how_many_records_it_read(spark: SparkSession, name: str) -> None:
     act, value = ACTIONS[name]
-    count = RecordCount()
+    count = RecordCount(spark)
     act(count.of(spark.range(1_000)))
     assert count.value() == value
 
 
 def test_the_first_action_counts(spark: SparkSession) -> None:
-    count = RecordCount()
+    count = RecordCount(spark)
     records = count.of(spark.range(0, 1_000, numPartitions=1))
     assert len(records.take(5)) == 5
     records.collect()

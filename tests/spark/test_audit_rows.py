@@ -22,10 +22,10 @@ from sharegroup.audit.history.row_source import RowSource, TableRows
 from sharegroup.audit.verification.findings import Verification
 from sharegroup.audit.verification.verify_table import Progress
 from sharegroup.cli.audit_source import TableAccess
-from sharegroup.cli.main import program
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import PointOutsideHistoryError, StateTableError
+from sharegroup.programs.main import program
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.audit_rows import SparkRows

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sharegroup.errors import ConfigurationError
-from sharegroup.spark.job import check_handler_name, load_handler, log_lost_updates
+from sharegroup.spark.classic import log_lost_updates
+from sharegroup.spark.job import check_handler_name, load_handler
 
 HANDLERS = """
 from pyspark.sql import functions as F
@@ -86,7 +87,7 @@ def test_what_prevents_the_import_of_a_handler_is_named(
 def test_a_jvm_that_ends_while_it_sends_counts_makes_a_line_and_no_traceback(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    caplog.set_level(logging.DEBUG, "sharegroup.spark.job")
+    caplog.set_level(logging.DEBUG, "sharegroup.spark.classic")
     log_lost_updates(spark)
     server = spark.sparkContext._accumulatorServer
     ours, jvm = socket.socketpair()

@@ -57,7 +57,7 @@ def test_a_record_is_copied_once_on_its_way_to_a_handler_that_chooses_columns(
     """Each projection copies each record, and a count keeps those on both of its sides apart."""
     ranges = held((0, 9))
     with kafka_4_3_1.open_log() as log:
-        records = kafka_records(spark, log.config, ranges, RecordCount()).select("value", "offset")
+        records = kafka_records(spark, log.config, ranges, RecordCount(spark)).select("value", "offset")
     plan: str = records._jdf.queryExecution().executedPlan().toString()
     assert plan.count("CollectMetrics") == 1, plan
     assert plan.count("Project") == 1, plan
@@ -66,7 +66,7 @@ def test_a_record_is_copied_once_on_its_way_to_a_handler_that_chooses_columns(
 @pytest.mark.spark
 def test_a_filter_that_no_record_passes_reports_no_count(spark: SparkSession, kafka_4_3_1: KafkaBroker) -> None:
     """All records of a range have the same delivery count: Spark knows the result without reading them."""
-    topic, count = f"t-{uuid4().hex[:8]}", RecordCount()
+    topic, count = f"t-{uuid4().hex[:8]}", RecordCount(spark)
     with kafka_4_3_1.open_log() as log:
         log.create_topic(topic, 1)
         fill(kafka_4_3_1, topic, {0: 10}, repeat(b"x"))

@@ -19,8 +19,6 @@ from sharegroup.metrics.processor_metrics import OBSERVATION
 from sharegroup.protocol.rows import RecordType
 from sharegroup.spark.processor_query import ProcessorQuery
 from sharegroup.spark.worker import process
-from tests.conftest import ROOT
-from tests.support import leash
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.site import REQUEST_PARTITIONS, REQUESTS, Site
 
@@ -85,6 +83,7 @@ def test_a_start_that_gets_no_session_leaves_no_loop_behind(site: Site, caplog: 
     assert [record.message for record in caplog.records if record.levelname != "INFO"] == []
 
 
+@pytest.mark.classic
 def test_members_are_served_within_one_long_batch(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site) as query:
         drain(site)
@@ -93,6 +92,7 @@ def test_members_are_served_within_one_long_batch(spark: SparkSession, site: Sit
 
 
 @pytest.mark.long("Spark waits 10 s for a Python process")
+@pytest.mark.classic
 def test_a_python_process_that_starts_too_late_for_spark_is_started_again(
     spark: SparkSession, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +114,7 @@ def test_a_python_process_that_starts_too_late_for_spark_is_started_again(
     assert "event=query_restarted" in caplog.text
 
 
+@pytest.mark.classic
 def test_members_get_responses_before_spark_comes_to_its_first_batch(
     spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_members_get_responses_before_spark_comes_to_its_first_batch(
         drain(site)
 
 
+@pytest.mark.classic
 def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site, batch_duration_ms=200) as query:
 
@@ -152,6 +154,7 @@ def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) 
 
 
 @pytest.mark.long("a Spark job for each of many micro-batches")
+@pytest.mark.classic
 def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site, batch_duration_ms=0) as query:
         drain(site)
@@ -160,6 +163,7 @@ def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Si
         assert all(query.processor.published_ends[p] >= 1 for p in ends)
 
 
+@pytest.mark.classic
 def test_a_stop_in_mid_batch_commits_what_was_applied(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site) as query:
         drain(site)
@@ -175,6 +179,7 @@ def test_a_stop_in_mid_batch_commits_what_was_applied(spark: SparkSession, site:
     assert len(list(site.checkpoint_path.iterdir())) == 1
 
 
+@pytest.mark.classic
 def test_a_query_that_somebody_else_stops_is_a_failure(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site) as query:
         drain(site)
@@ -228,20 +233,3 @@ def test_once_ends_when_nothing_is_left_to_do(spark: SparkSession, site: Site) -
     ProcessorQuery(spark, settings_with(site, LONG_MS)).serve(idle_limit_s=0.5)
     assert site.folded(group_id).metadata.members == {}
     assert len(site.rows(None, RecordType.FENCE)) == 2
-
-
-@pytest.mark.long("a Spark Connect server, a JVM of its own")
-@pytest.mark.spark
-@pytest.mark.slow
-def test_a_session_of_spark_connect_is_refused(tmp_path: Path) -> None:
-    program = (
-        "from pathlib import Path\n"
-        "from pyspark.sql import SparkSession\n"
-        "from sharegroup.config.loader import load_settings\n"
-        "from sharegroup.spark.processor_query import ProcessorQuery\n"
-        f"settings = load_settings(Path({str(ROOT / 'conf' / 'local.yaml')!r}), {{}})\n"
-        "ProcessorQuery(SparkSession.builder.remote('local').getOrCreate(), settings)\n"
-    )
-    ended = leash.run([sys.executable, "-c", program], timeout_s=DEADLINE_S, cwd=tmp_path)
-    assert ended.returncode == 1
-    assert "ConfigurationError: The processor cannot run in a session of Spark Connect" in ended.stderr

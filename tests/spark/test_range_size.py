@@ -45,21 +45,28 @@ def test_first_range_has_100_records_or_what_is_set(
 ) -> None:
     size = size_of(**config)
     assert size.records == first
-    size.worked_off(first, 1)
+    size.worked_off(first, 0, 1)
     assert size.records == after_a_fast_range
 
 
 def test_set_size_shrinks_for_slow_records() -> None:
     size = size_of(**{"max.poll.records": 5_000})
-    size.worked_off(5_000, 50_000)
+    size.worked_off(5_000, 0, 50_000)
     assert size.records == 200
+
+
+def test_range_that_a_later_one_has_overtaken_says_nothing() -> None:
+    size = size_of(**{"max.poll.records": 5_000})
+    size.worked_off(5_000, 1_000, 2_900)
+    size.worked_off(5_000, 0, 50_000)
+    assert size.records == 5_000
 
 
 def test_large_records_have_ranges_of_256_mib(log: Log) -> None:
     size = size_of()
     size.weigh(log, appended(log, MIB // 2))
     for _ in range(8):
-        size.worked_off(size.records, 1)
+        size.worked_off(size.records, 0, 1)
     assert size.records == 2 * 256
 
 
@@ -67,7 +74,7 @@ def test_sample_has_the_first_records(log: Log) -> None:
     size = size_of()
     size.weigh(log, appended(log, 4_096, 4_096, *[1] * 8))
     for _ in range(8):
-        size.worked_off(size.records, 1)
+        size.worked_off(size.records, 0, 1)
     assert size.records == 256 * MIB // ((2 * 4_096 + 8) / 10)
 
 

@@ -97,6 +97,7 @@ def job_group(spark: SparkSession) -> Iterator[str]:
         spark.sparkContext.setLocalProperty(key, None)  # type: ignore[arg-type]
 
 
+@pytest.mark.classic
 @pytest.mark.long("many Spark jobs")
 @pytest.mark.parametrize("partition_count", [1, 7])
 def test_a_long_history_is_divided_among_tasks(
@@ -131,6 +132,7 @@ def own_setting(spark: SparkSession) -> Iterator[str]:
     spark.conf.unset(key)
 
 
+@pytest.mark.classic
 def test_the_active_session_stays(spark: SparkSession, tmp_path: Path) -> None:
     write_history(str(tmp_path / "state"), 200, 1)
     before = SparkSession.getActiveSession()

@@ -13,6 +13,8 @@ from sharegroup.spark.active_session import activate
 from sharegroup.spark.worker import process
 from tests.spark.spark_site import SparkSite
 
+pytestmark = pytest.mark.classic
+
 GROUP = "spark.jobGroup.id"
 
 

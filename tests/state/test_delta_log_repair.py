@@ -178,10 +178,9 @@ def test_a_commit_that_is_damaged_later_is_an_error(table: Path) -> None:
 
 def test_what_delta_rs_committed_is_synced_before_the_next_append(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = StateTableWriter.open(str(table), {})
-    DeltaTable(str(table)).optimize.compact()
+    DeltaTable(str(table)).alter.set_table_properties({"delta.checkpointInterval": "20"})
     commit = newest_commit(table)
-    expected = {commit, data_file_of(table, commit)}
     synced: set[Path] = set()
     monkeypatch.setattr("sharegroup.state.local_storage.sync_file", synced.add)
     writer.append(batch_rows(LAST + 1), LAST + 1)
-    assert expected <= synced
+    assert commit in synced

@@ -206,3 +206,15 @@ def test_an_option_that_the_library_refuses_is_named() -> None:
     address = TableLocation("s3://bucket/state", {"aws_region": "eu-1", "timeout": "soon"})
     with pytest.raises(StateTableError, match=r'cannot be read: .*"soon".*Check the store'):
         StateTableReader(address).row_count()
+
+
+@pytest.mark.parametrize("reading", ["rows", "recovery"])
+def test_a_file_that_another_program_has_vacuumed_is_named_with_what_may_help(
+    table_path: str, reader: StateTableReader, reading: str
+) -> None:
+    StateTableWriter.open(table_path, {}).append(batch_rows(0), 0)
+    for file in Path(table_path).glob("date=*/*.parquet"):
+        file.unlink()
+    read = reader.rows if reading == "rows" else reader.recovery
+    with pytest.raises(StateTableError, match=r"A data file is gone\. Try again first: .*VACUUM"):
+        read()

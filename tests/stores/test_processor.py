@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sharegroup.cli.main import program
 from sharegroup.config.table_location import TableLocation
+from sharegroup.programs.main import program
 from tests.support.site import Site, places
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("an S3 server and Azurite")]

@@ -41,7 +41,7 @@ _SETTINGS = {
 
 
 def jars(*sets: str) -> list[Path]:
-    """The jars of sets of conf/ivy.xml."""
+    """The jars of configurations of ivy.xml."""
     return sorted(jar for name in sets for jar in (JAR_FOLDER / name).glob("*.jar"))
 
 
@@ -98,7 +98,7 @@ class SparkCluster:
 
     def __enter__(self) -> Self:
         (self.folder / "conf").mkdir(parents=True)
-        shutil.copy(ROOT / "conf" / "spark" / "log4j2.properties", self.folder / "conf")
+        shutil.copy(ROOT / "sharegroup" / "spark" / "log4j2.properties", self.folder / "conf")
         self._ports = free_ports("master", "ui", *(f"ui-{number}" for number in range(WORKERS)))
         address = ("--host", "127.0.0.1", "--port", str(self._ports["master"]))
         try:

@@ -40,6 +40,11 @@ def install(python: Path, wheel: Path) -> None:
     subprocess.run([*_PIP, *options, str(wheel)], check=True)
 
 
+def install_with_dependencies(python: Path, wheel: Path, extra: str) -> None:
+    """Install a wheel with an extra and all that they require, as a user does."""
+    subprocess.run([*_PIP, "--python", str(python), "install", "--quiet", f"{wheel}[{extra}]"], check=True)
+
+
 def packages_of(python: Path) -> Path:
     """Return the folder of an environment's own packages."""
     program = "import sysconfig; print(sysconfig.get_path('purelib'))"

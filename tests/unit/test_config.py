@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.config.broker import LIMITED_SETTINGS, BrokerConfig, LimitedSetting
-from sharegroup.config.group import GroupConfig, effective_group_config, validate_overrides
+from sharegroup.config.group import GroupConfig, TimedReset, effective_group_config, validate_overrides
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import FLAT_KEYS, SECTIONS, Settings, environment_variable, load_settings
 from sharegroup.config.members import ShareConsumerConfig, WorkerConfig
@@ -310,7 +310,24 @@ def test_recorded_alterations_are_accepted() -> None:
 def test_offset_reset(value: str, duration_ms: int | None) -> None:
     validate_overrides(BrokerConfig(), {"share.auto.offset.reset": value})
     config = effective_group_config(BrokerConfig(), {"share.auto.offset.reset": value})
-    assert config.auto_offset_reset_duration_ms == duration_ms
+    assert config.timed_reset == (None if duration_ms is None else TimedReset(duration_ms))
+
+
+@pytest.mark.parametrize(
+    ("text", "since_ms"),
+    [
+        ("2026-11-27T09:00:00.000Z", 1_795_770_000_000),
+        ("2026-11-27T09:00:00", 1_795_770_000_000),
+        ("2026-11-27T10:00:00.5+01:00", 1_795_770_000_500),
+        ("1970-01-01T00:00", 0),
+    ],
+)
+def test_offset_reset_to_a_point_of_time(text: str, since_ms: int) -> None:
+    value = f"by_datetime:{text}"
+    validate_overrides(BrokerConfig(), {"share.auto.offset.reset": value})
+    reset = effective_group_config(BrokerConfig(), {"share.auto.offset.reset": value}).timed_reset
+    assert reset is not None
+    assert reset.start_ms(now_ms=5) == since_ms
 
 
 @pytest.mark.parametrize(
@@ -318,13 +335,14 @@ def test_offset_reset(value: str, duration_ms: int | None) -> None:
     [
         *("sometimes", "", "by_duration", "by_duration:", "by_duration:-PT1H", "by_duration:PT-1H", "by_duration:P"),
         *("by_duration:PT", "by_duration:P1DT", "by_duration:P1H", "by_duration:PT1H ago", "by_duration:PT1M1H"),
-        *("by_duration:PT.5S", "by_duration:P99999999999D", "PT1H"),
+        *("by_duration:PT.5S", "by_duration:P99999999999D", "PT1H", "by_datetime:", "by_datetime:yesterday"),
+        *("by_datetime:2026-11-27", "by_datetime:1969-12-31T00:00:00Z", "2026-11-27T09:00:00.000Z"),
     ],
 )
 def test_offset_reset_that_is_refused(value: str) -> None:
     text = (
         f"Invalid value {value} for configuration share.auto.offset.reset: The value must be either 'earliest',"
-        " 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+        " 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>' or 'by_datetime:<YYYY-MM-DDThh:mm:ss.sssZ>'."
     )
     with pytest.raises(InvalidConfigError) as caught:
         validate_overrides(BrokerConfig(), {"share.auto.offset.reset": value})
@@ -541,6 +559,7 @@ SAMPLES: dict[str, str] = {
     "ssl.endpoint.identification.algorithm": "none",
 }
 # One of these alone is refused.
+PATHS = ("log.path", "state.table.path", "checkpoint.path")
 LOGIN = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=user", "sasl.password=password")
 
 
@@ -548,6 +567,8 @@ def sample(key: str) -> str:
     field = SECTIONS[FLAT_KEYS[key].section].model_fields[FLAT_KEYS[key].key.replace(".", "_")]
     if isinstance(field.default, bool):
         return str(not field.default).lower()
+    if key in PATHS:
+        return "/x"
     return SAMPLES.get(FLAT_KEYS[key].key, str(field.default + 1) if isinstance(field.default, int) else "x")
 
 
@@ -597,8 +618,8 @@ def test_every_key_can_come_from_every_source(key: str, tmp_path: Path) -> None:
 def test_the_log_that_a_later_source_names_counts(file: str, flags: tuple[str, ...], log: str, tmp_path: Path) -> None:
     others = [flag for flag in FLAGS if not flag.startswith("log.path=")]
     settings = load_settings(yaml_file(tmp_path, file), {}, (*others, *flags))
-    assert settings.log == (KafkaConfig(bootstrap_servers=log) if log == "b:1" else log)
-    assert log in settings.channel_properties.values()
+    assert settings.log == (KafkaConfig(bootstrap_servers=log) if log == "b:1" else str(Path(log).absolute()))
+    assert (log if log == "b:1" else settings.log) in settings.channel_properties.values()
 
 
 @pytest.mark.parametrize(
@@ -764,7 +785,7 @@ def test_any_value_is_taken_or_refused_by_name(key: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("value", "path"),
     [
-        ("build/checkpoint", "build/checkpoint"),
+        ("build/checkpoint", str(Path("build/checkpoint").absolute())),
         ("/data/a:b", "/data/a:b"),
         ("file:///data/checkpoint", "/data/checkpoint"),
         ("file:/data/checkpoint", "/data/checkpoint"),
@@ -835,7 +856,7 @@ def test_a_group_that_is_configured_must_be_served(tmp_path: Path) -> None:
 
 def test_local_configuration_keeps_everything_in_one_folder() -> None:
     settings = load_settings(ROOT / "conf" / "local.yaml", {})
-    folder = "build/local/"
+    folder = str(Path("build/local").absolute())
     assert settings.processor.log_path == Path(folder, "log.db")
     assert settings.processor.state_table_path.startswith(folder)
     assert settings.processor.checkpoint_path.startswith(folder)
@@ -858,7 +879,7 @@ def test_reference_has_every_key() -> None:
 @pytest.mark.parametrize(
     ("value", "path"),
     [
-        ("build/state", "build/state"),
+        ("build/state", str(Path("build/state").absolute())),
         ("/var/lib/state", "/var/lib/state"),
         ("file:///var/lib/my%20state", "/var/lib/my state"),
         ("file:/var/lib/state", "/var/lib/state"),
@@ -890,7 +911,7 @@ def test_the_state_table_may_be_on_an_object_store(value: str) -> None:
         ({"state.table.path": "s3://bucket"}, "has the form s3://bucket/path"),
         ({"state.table.path": "abfss://container/state"}, "must name the account"),
         ({"state.table.path": "ftp://host/state"}, "The scheme must be one of file, s3, az, abfss or gs"),
-        ({"state.table.path": "state", "state.table.storage.timeout": "4s"}, "is on a local disk: state"),
+        ({"state.table.path": "state", "state.table.storage.timeout": "4s"}, "is on a local disk: /.*/state"),
         ({"state.table.storage.AWS_REGOIN": "eu-1"}, r"Did you mean state\.table\.storage\.aws_region\?"),
     ],
 )

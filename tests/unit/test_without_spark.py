@@ -24,4 +24,4 @@ def test_a_member_needs_no_pyspark() -> None:
 def test_the_spark_layer_names_the_extra_to_install() -> None:
     result = _run("import sharegroup.spark")
     assert result.returncode == 1
-    assert "install sharegroup[spark]" in result.stderr
+    assert "pip install 'sharegroup[spark]'" in result.stderr

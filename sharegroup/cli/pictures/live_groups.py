@@ -24,9 +24,9 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.cause_rules import RETURNS
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import GroupIdNotFoundError, ShareGroupError
-from sharegroup.logs.end_offsets import EndOffsets, end_offsets
 from sharegroup.logs.log_clock import wall_ms
 from sharegroup.logs.port import Log
+from sharegroup.logs.topic_offsets import TopicOffsets, topic_offsets
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import NO_COMMIT
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, FoldedGroup, FoldedState, advance, fold
@@ -71,7 +71,7 @@ class LiveGroups:
         self._folder: int | None = None
         self._commit_id = NO_COMMIT
         self._state = FoldedState()
-        self._ends: EndOffsets = {}
+        self._offsets: TopicOffsets = {}
         self._changes: deque[tuple[int, str, Cause, int]] = deque()
         self._read_ms = 0
         self._not_before_s = 0.0
@@ -157,7 +157,7 @@ class LiveGroups:
             self._advance()
         self._version, self._folder = version, folder
         topics = {topic.topic for group in self._state.groups.values() for topic in group.metadata.topics.values()}
-        self._ends = end_offsets(self._log, topics)
+        self._offsets = topic_offsets(self._log, topics)
         self._read_ms = wall_ms()
         pause_s = _PAUSES_PER_READ * (time.process_time() - started_s)
         self._not_before_s = time.monotonic() + min(max(pause_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
@@ -189,7 +189,7 @@ class LiveGroups:
         return {"version": self._version, "read_ms": self._read_ms, "error": self._error}
 
     def _described(self, group_id: str) -> GroupDescription:
-        return described(self._state.groups[group_id], self._ends, self._broker, wall_ms())
+        return described(self._state.groups[group_id], self._offsets, self._broker, wall_ms())
 
     def _summary(self, group: GroupDescription, rates: _Rates) -> Document:
         return {

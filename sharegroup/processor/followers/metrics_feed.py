@@ -22,8 +22,8 @@ from sharegroup.config.loader import Settings
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.config.table_location import location_of
 from sharegroup.errors import ConfigurationError
-from sharegroup.logs.end_offsets import end_offsets
 from sharegroup.logs.open import open_log
+from sharegroup.logs.topic_offsets import topic_offsets
 from sharegroup.metrics.catalogue import (
     COMMITS,
     CUTS,
@@ -87,7 +87,7 @@ class MetricsFeed:
         self._log = open_log(settings.log, kafka_timeout_ms=_LOG_TIMEOUT_MS)
         self._request_topic = settings.processor.request_topic_name
         self._published_ends = published_ends
-        self._groups = GroupMetrics(registry, folded, lambda topics: end_offsets(self._log, topics), settings.broker)
+        self._groups = GroupMetrics(registry, folded, lambda topics: topic_offsets(self._log, topics), settings.broker)
         self._responses = ResponseMetrics(registry, self._groups.topic_name)
         self._processor = ProcessorMetrics(registry, load_ms)
         registry.add_gauges(self._gauges)

@@ -21,6 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sharegroup.actor.effects import WatchLog
+from sharegroup.config.group import TimedReset
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogCorruptedError, ShareGroupError
 from sharegroup.logs.port import EndWatch, Log, PartitionOffsets, TopicIdentity
@@ -41,8 +42,8 @@ _LONGEST_REST_S = 0.01
 WatchKey = tuple[str, str, int]
 """Topic, topic id, partition."""
 
-_Growth = tuple[str, tuple[int, ...], int | None]
-"""Topic, its partitions that have grown, and the reset duration for those without an offset, if any."""
+_Growth = tuple[str, tuple[int, ...], TimedReset | None]
+"""Topic, its partitions that have grown, and the reset by time for those without an offset, if any."""
 
 
 class GrowthWatch:
@@ -211,14 +212,14 @@ class GrowthWatch:
             offsets = self._log.offsets(topic, available, POLL_TIMEOUT_MS)
             grown = self._grown(topic, identity, offsets)
             for each, group_ids in grown.items():
-                _, partitions, duration_ms = each
+                _, partitions, reset = each
                 contents[each] = topic_log_offsets(
                     topic,
                     identity.topic_id,
                     identity.partition_count,
                     sequence,
                     {partition: offsets[partition] for partition in partitions},
-                    reset_offsets(self._log, topic, partitions, duration_ms),
+                    reset_offsets(self._log, topic, partitions, reset),
                 )
                 for group_id in group_ids:
                     growth[group_id].append(each)
@@ -239,15 +240,15 @@ class GrowthWatch:
         self, topic: str, identity: TopicIdentity, offsets: Mapping[int, PartitionOffsets]
     ) -> dict[_Growth, list[str]]:
         """Return the growth of a topic, with the groups that watch it."""
-        grown: defaultdict[tuple[str, int | None], list[int]] = defaultdict(list)
+        grown: defaultdict[tuple[str, TimedReset | None], list[int]] = defaultdict(list)
         for partition, seen in sorted(offsets.items()):
             for group_id, above in self._watched.satisfied_by((topic, identity.topic_id, partition), seen):
                 # A watch below all offsets is of a share-partition that has no start offset yet.
-                duration_ms = self._topics.reset_duration_ms(group_id) if above < 0 else None
-                grown[group_id, duration_ms].append(partition)
+                reset = self._topics.reset(group_id) if above < 0 else None
+                grown[group_id, reset].append(partition)
         groups_of: defaultdict[_Growth, list[str]] = defaultdict(list)
-        for (group_id, duration_ms), partitions in grown.items():
-            groups_of[topic, tuple(partitions), duration_ms].append(group_id)
+        for (group_id, reset), partitions in grown.items():
+            groups_of[topic, tuple(partitions), reset].append(group_id)
         return groups_of
 
     # 4. Wait from the end offsets that were read.

@@ -15,6 +15,7 @@ from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import dataclass, field, replace
 
 from sharegroup.actor.effects import WatchTopics
+from sharegroup.config.group import TimedReset
 from sharegroup.logs.missing_topic import MissingTopic
 from sharegroup.logs.port import Log, PartitionOffsets, TopicIdentity
 from sharegroup.protocol.api_key import ApiKey
@@ -156,13 +157,13 @@ class GroupTopics:
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, KnownTopic]] = {}
-        self._durations_ms: dict[str, int] = {}
+        self._resets: dict[str, TimedReset] = {}
         self._watchers: defaultdict[str, set[str]] = defaultdict(set)
 
     def replace(self, watch: WatchTopics) -> set[str]:
         """Replace a group's watch; return the topics that it watched or watches."""
         before = self._known.pop(watch.group_id, {})
-        self._durations_ms.pop(watch.group_id, None)
+        self._resets.pop(watch.group_id, None)
         for topic in before.keys() - watch.topics.keys():
             self._watchers[topic].discard(watch.group_id)
             if not self._watchers[topic]:
@@ -171,8 +172,8 @@ class GroupTopics:
             self._watchers[topic].add(watch.group_id)
         if watch.topics:
             self._known[watch.group_id] = dict(watch.topics)
-            if watch.reset_duration_ms is not None:
-                self._durations_ms[watch.group_id] = watch.reset_duration_ms
+            if watch.reset is not None:
+                self._resets[watch.group_id] = watch.reset
         return before.keys() | watch.topics.keys()
 
     def topics(self) -> KeysView[str]:
@@ -187,9 +188,9 @@ class GroupTopics:
         """Record the topic state that was sent to a group."""
         self._known[group_id][topic] = known
 
-    def reset_duration_ms(self, group_id: str) -> int | None:
-        """Return the duration of a group's `share.auto.offset.reset`, ms; None if it does not reset by duration."""
-        return self._durations_ms.get(group_id)
+    def reset(self, group_id: str) -> TimedReset | None:
+        """Return a group's `share.auto.offset.reset` by time; None if it does not reset by time."""
+        return self._resets.get(group_id)
 
 
 def log_offsets_messages(
@@ -228,14 +229,14 @@ def topic_log_offsets(
     )
 
 
-def reset_offsets(log: Log, topic: str, partitions: Iterable[int], duration_ms: int | None) -> dict[int, int]:
-    """Return the start offsets of `share.auto.offset.reset` by duration, by the log's time; empty without a duration.
+def reset_offsets(log: Log, topic: str, partitions: Iterable[int], reset: TimedReset | None) -> dict[int, int]:
+    """Return the start offsets of `share.auto.offset.reset` by time, the log's; empty without one.
 
     Raises:
         UnknownTopicError: the topic was deleted meanwhile.
         LogError: the log cannot be read.
     """
-    if duration_ms is None:
+    if reset is None:
         return {}
-    since_ms = log.now_ms() - duration_ms
+    since_ms = reset.start_ms(log.now_ms())
     return {partition: log.offset_for_time(topic, partition, since_ms) for partition in partitions}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from sharegroup.actor.effects import WatchTopics
+from sharegroup.config.group import TimedReset
 from sharegroup.errors import LogCorruptedError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, PartitionOffsets, TopicIdentity
@@ -91,9 +92,9 @@ class TopicWatch:
         """
         return self._published.get(topic)
 
-    def reset_duration_ms(self, group_id: str) -> int | None:
-        """Return the duration of a group's `share.auto.offset.reset`, ms; None if it does not reset by duration."""
-        return self._groups.reset_duration_ms(group_id)
+    def reset(self, group_id: str) -> TimedReset | None:
+        """Return a group's `share.auto.offset.reset` by time; None if it does not reset by time."""
+        return self._groups.reset(group_id)
 
     def _run(self) -> None:
         while not self.part.is_stopping.is_set():
@@ -210,17 +211,17 @@ class TopicWatch:
         view = self._views[topic]
         if view.is_failing:
             return
-        groups: defaultdict[tuple[KnownTopic, int | None], list[str]] = defaultdict(list)
+        groups: defaultdict[tuple[KnownTopic, TimedReset | None], list[str]] = defaultdict(list)
         for group_id, known in self._groups.watchers(topic):
             change = view.change_for(known)
             if change is not None:
-                groups[change, self._groups.reset_duration_ms(group_id)].append(group_id)
+                groups[change, self._groups.reset(group_id)].append(group_id)
         offsets = self._offsets_of(topic, view) if groups else {}
         if offsets is None:
             return
         messages: list[RequestEnvelope] = []
-        for (change, duration_ms), group_ids in groups.items():
-            content = self._content(topic, change, duration_ms, offsets)
+        for (change, reset), group_ids in groups.items():
+            content = self._content(topic, change, reset, offsets)
             if content is None:
                 return
             messages += log_offsets_messages(group_ids, self._leader_epoch, [content])
@@ -246,14 +247,14 @@ class TopicWatch:
         return offsets if is_same else None
 
     def _content(
-        self, topic: str, change: KnownTopic, duration_ms: int | None, offsets: Mapping[int, PartitionOffsets]
+        self, topic: str, change: KnownTopic, reset: TimedReset | None, offsets: Mapping[int, PartitionOffsets]
     ) -> TopicLogOffsets | None:
         """Build the message of a group; None when the topic cannot be read."""
         topic_id, partition_count = change
         # Newer than all messages of the same read or an earlier one.
         self._sequence += 1
         try:
-            resets = reset_offsets(self._log, topic, offsets if topic_id else (), duration_ms)
+            resets = reset_offsets(self._log, topic, offsets if topic_id else (), reset)
         except LogCorruptedError:
             raise
         except ShareGroupError as error:

@@ -1,14 +1,15 @@
-"""The folder of one member on the driver's machine: a lock on the member id, and the acknowledgements of its batches.
+"""The folders of one member: a lock on the member id, and the acknowledgements of its batches.
 
 A restarted query remains the member of its checkpoint, while its predecessor may still be leaving the group. Two
 processes with one member id would close each other's share sessions again and again, so a file lock allows one.
 
-The function of `foreachBatch` and the member run in two processes of the driver's machine. The folder's path is in the
-batch's offset and in a column of its rows. Each call of `acknowledge` adds one file, which is complete or absent; the
-member reads all files in the order of the calls once Spark has committed the batch, and deletes the folder when its
-acknowledgements have responses. So acknowledgements take effect with the commit of the batch, or not at all: a batch
-that is executed again begins with a new folder. Its first file has the offsets of the batch; others are refused at the
-call.
+The function of `foreachBatch` and the member run in two processes, of the driver's machine or beside a server of Spark
+Connect. A batch's folder is among the temporary files, or in a folder that both processes see
+(`acknowledgement.folder`); its path is in the batch's offset and in a column of its rows. Each call of `acknowledge`
+adds one file, which is complete or absent; the member reads all files in the order of the calls once Spark has
+committed the batch, and deletes the folder when its acknowledgements have responses. So acknowledgements take effect
+with the commit of the batch, or not at all: a batch that is executed again begins with a new folder. Its first file has
+the offsets of the batch; others are refused at the call.
 """
 
 from __future__ import annotations
@@ -39,10 +40,17 @@ _BATCH_FILE = "batch"
 
 
 class MemberFolder:
-    """`sharegroup-<member id>` among the temporary files; readable by this user only."""
+    """`sharegroup-<member id>` among the temporary files; readable by this user only.
 
-    def __init__(self, member_id: str) -> None:
-        self._path = Path(tempfile.gettempdir()) / f"sharegroup-{member_id}"
+    Args:
+        acknowledgements: parent of a second folder of that name, for acknowledgements; by default they are in the
+            first one.
+    """
+
+    def __init__(self, member_id: str, acknowledgements: Path | None = None) -> None:
+        name = f"sharegroup-{member_id}"
+        self._path = Path(tempfile.gettempdir()) / name
+        self._acknowledgements = self._path if acknowledgements is None else acknowledgements / name
         self._file: IO[str] | None = None
 
     def acquire(self, timeout_s: float) -> bool:
@@ -60,13 +68,14 @@ class MemberFolder:
 
     def batch_path(self, number: int) -> Path:
         """Return the path of the folder with a batch's acknowledgements."""
-        return self._path / str(number)
+        return self._acknowledgements / str(number)
 
     def release(self, keeps_acknowledgements: bool) -> None:
-        """Unlock the member id; delete the folder unless the next process needs its acknowledgements."""
+        """Unlock the member id; delete the folders unless the next process needs its acknowledgements."""
         if self._file is None:
             return
         if not keeps_acknowledgements:
+            shutil.rmtree(self._acknowledgements, ignore_errors=True)
             shutil.rmtree(self._path, ignore_errors=True)
         self._file.close()
         self._file = None
@@ -140,7 +149,7 @@ class AcknowledgementFolder:
         """Add a file; the names of files sort in the order of the calls. Topic ids and reasons are not stored.
 
         Raises:
-            InvalidRequestError: there is no such folder on this machine: the batch is not being executed.
+            InvalidRequestError: this process sees no such folder: the batch is not being executed.
         """
         stored = [
             [
@@ -172,7 +181,8 @@ class AcknowledgementFolder:
     def _not_executed(self) -> InvalidRequestError:
         return InvalidRequestError(
             f"The batch of acquisition {self._path} is not being executed.",
-            "Acknowledge in foreachBatch, before it returns, and on the machine of the driver.",
+            "Acknowledge in foreachBatch, before it returns, and on the machine of the driver; where it runs "
+            "elsewhere, set the option acknowledgement.folder to a folder that both see.",
         )
 
 

@@ -100,7 +100,7 @@ class SourceMember:
     def _join(self, member_id: str, max_fetch_wait_ms: int) -> bool:
         """Create the group member with its folder; return False if the member id is new."""
         # 1. Lock the folder of the earlier member id; a second query on a copy of the checkpoint gets an id of its own.
-        self._folder = MemberFolder(member_id)
+        self._folder = MemberFolder(member_id, self._options.acknowledgement_folder)
         is_resumed = bool(member_id) and self._folder.acquire(_PREDECESSOR_TIMEOUT_S)
         # 2. Join the group.
         settings = self._member_settings(member_id if is_resumed else "", max_fetch_wait_ms)
@@ -111,7 +111,7 @@ class SourceMember:
             raise
         # 3. Lock the folder of a new member id.
         if not is_resumed:
-            self._folder = MemberFolder(self.group_member.member_id)
+            self._folder = MemberFolder(self.group_member.member_id, self._options.acknowledgement_folder)
             self._folder.acquire(_PREDECESSOR_TIMEOUT_S)
         return is_resumed
 
@@ -212,7 +212,7 @@ class SourceMember:
             was_active = self._active_batch is not None and self._active_batch.number == batch.number
             acknowledgements, released_count = acknowledgements_of(batch, self._log)
             if was_active:
-                self._size.worked_off(sum(held.record_count for held in batch.ranges), monotonic_ms() - self._began_ms)
+                self._size.worked_off(sum(held.record_count for held in batch.ranges), self._began_ms, monotonic_ms())
                 self.group_member.fetch_next(self._size.records)
             self.group_member.acknowledge(ack for ack in acknowledgements if ack.key not in self._lost_partitions)
             self._lost_partitions.clear()

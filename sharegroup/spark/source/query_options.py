@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -12,6 +13,7 @@ from sharegroup.client.settings import ChannelTopics
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import CONSUMER_REFUSAL, CONSUMER_REFUSED, AcquireModeName
 from sharegroup.config.model import Config, Int, NonEmpty, TopicNames
+from sharegroup.config.processor_config import absolute_path
 from sharegroup.errors import ConfigurationError
 
 _KAFKA_PREFIX = "kafka."
@@ -40,6 +42,11 @@ class ShareGroupSourceConfig(Config):
         default="implicit",
         description="`implicit`: the commit of a batch accepts its records; "
         "`explicit`: `acknowledge` does so for each.",
+    )
+    acknowledgement_folder: str = Field(
+        default="",
+        description="Folder for acknowledgements on their way from `foreachBatch` to the query's member, such as a "
+        "volume; needed where the two share no temporary folder.",
     )
     share_acquire_mode: AcquireModeName = Field(
         default="batch_optimized",
@@ -80,6 +87,11 @@ class SourceOptions:
         return self.config.share_acknowledgement_mode == "explicit"
 
     @property
+    def acknowledgement_folder(self) -> Path | None:
+        """The folder for acknowledgements; None for the temporary one."""
+        return Path(self.config.acknowledgement_folder) if self.config.acknowledgement_folder else None
+
+    @property
     def channel_topics(self) -> ChannelTopics:
         """Names of the topics between the member and its processor."""
         return ChannelTopics(
@@ -108,7 +120,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
 
 def _log_address(path: str, cluster: KafkaConfig) -> str | KafkaConfig:
     if bool(path) != bool(cluster.bootstrap_servers):
-        return cluster if cluster.bootstrap_servers else path
+        return cluster if cluster.bootstrap_servers else absolute_path(path)
     problem = "are both set" if path else "are both missing"
     raise ConfigurationError(
         f"The options log.path and kafka.bootstrap.servers {problem}.",

@@ -15,8 +15,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming import python_streaming_source_runner as runner
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from sharegroup.errors import ConfigurationError, UnknownTopicError
@@ -24,6 +22,13 @@ from sharegroup.event_log import Event, log_events
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
 from sharegroup.spark import cluster
+from sharegroup.spark.features import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    stream_reader,
+)
 from sharegroup.spark.held_ranges import split_evenly
 from sharegroup.spark.request_ranges import report_reader_error
 from sharegroup.spark.source.load_lock import lock_load, new_load_id
@@ -37,6 +42,9 @@ logger = logging.getLogger("sharegroup.spark.source")
 
 FORMAT = "sharegroup"
 """Name for `spark.readStream.format`."""
+
+_SOURCE_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
+"""Module that Spark runs for a stream of a Python source; pyspark-client lacks what it imports."""
 
 _FIRST_WAIT_MS = 10_000
 """As _TRIGGER_WAIT_MS, for the first trigger of a new query: Spark would make an empty batch of it."""
@@ -73,7 +81,7 @@ class ShareGroupDataSource(DataSource):
         is_explicit = source_options(self.options).is_explicit
         return f"{COLUMNS}, {ACQUISITION_COLUMN} string" if is_explicit else COLUMNS
 
-    def streamReader(self, schema: StructType) -> ShareGroupStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query; its process ends with Spark, without a traceback.
 
         Raises:
@@ -85,7 +93,7 @@ class ShareGroupDataSource(DataSource):
             log_events()
             signal.signal(signal.SIGTERM, _exit)
             lock_load(self._load_id)
-        return ShareGroupStreamReader(options)
+        return stream_reader(ShareGroupStreamReader(options))
 
 
 class ShareGroupOnCluster(ShareGroupDataSource):
@@ -251,4 +259,4 @@ def _exit(number: int, frame: object) -> None:
 def _is_source_process() -> bool:
     """Return True in the process that Spark starts on the driver for a stream of a Python source."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name == runner.__name__
+    return spec is not None and spec.name == _SOURCE_PROCESS

@@ -234,7 +234,7 @@ def test_documents_of_a_table_that_was_lost(empty: CommandLine, log: LocalLog) -
 
 
 def test_errors_at_its_start(cli: CommandLine, log: LocalLog) -> None:
-    assert "There is no state table at state." in cli.error("dashboard", "--port", "0")
+    assert f"There is no state table at {cli.folder / 'state'}." in cli.error("dashboard", "--port", "0")
     StateTableWriter.open(str(cli.folder / "state"), {})
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -249,7 +249,7 @@ def test_without_plotly_the_error_names_the_extra(cli: CommandLine, monkeypatch:
 
 @pytest.mark.slow
 def test_the_command_serves_documents_without_java_until_ctrl_c(empty: CommandLine) -> None:
-    program = "from sharegroup.cli.main import main; main()"
+    program = "from sharegroup.programs.main import main; main()"
     started = subprocess.Popen(
         [sys.executable, "-c", program, "dashboard", "--port", "0", "--output", "json"],
         cwd=empty.folder,

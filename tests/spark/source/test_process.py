@@ -21,6 +21,7 @@ from sharegroup.client.admin import AdminClient
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
+from sharegroup.spark.features import HAS_READ_LIMITS
 from sharegroup.spark.source.stream_reader import ShareGroupDataSource
 from tests.client.processor_peer import ProcessorPeer
 from tests.support import leash
@@ -54,7 +55,10 @@ class SourceProcess:
         return offset
 
     def ask(self, start: dict[str, Any]) -> None:
-        self._say(runner.LATEST_OFFSET_ADMISSION_CONTROL_FUNC_ID, json.dumps(start), LIMIT)
+        if HAS_READ_LIMITS:
+            self._say(runner.LATEST_OFFSET_ADMISSION_CONTROL_FUNC_ID, json.dumps(start), LIMIT)
+        else:
+            self._say(runner.LATEST_OFFSET_FUNC_ID)
 
     def hang_up(self) -> None:
         self._file.close()

@@ -20,6 +20,7 @@ from sharegroup.core.record_state import Cause
 from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.spark import acknowledge
+from sharegroup.spark.features import HAS_READ_LIMITS
 from tests.spark.spark_site import SparkSite
 from tests.support.eventually import DEADLINE_S
 from tests.support.site import BROKER
@@ -273,6 +274,7 @@ def test_mistakes_in_acknowledgements_are_raised_where_they_are_made(site: Spark
     assert [problem in text for problem, text in zip(problems, errors, strict=True)] == [True] * len(problems)
 
 
+@pytest.mark.skipif(not HAS_READ_LIMITS, reason="Spark before 4.2 makes one batch")
 def test_a_query_for_what_is_available_now_ends(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(partition_count=2, record_count=50), site.new_group()
     seen = Seen()
@@ -290,6 +292,20 @@ def test_a_query_for_what_is_available_now_ends(site: SparkSite, tmp_path: Path)
     assert len(seen.places) == 110
 
 
+@pytest.mark.skipif(HAS_READ_LIMITS, reason="Spark 4.2 makes as many batches as it takes")
+def test_a_query_for_what_is_available_now_is_one_batch_before_spark_4_2(site: SparkSite, tmp_path: Path) -> None:
+    topic, group_id = site.new_topic(record_count=50), site.new_group(share_record_lock_duration_ms="60000")
+    seen = Seen()
+    # The third run only acknowledges the batch of the second.
+    for count in (40, 50, 50):
+        frame = records(site, group_id, topic, max_poll_records="40", share_acquire_mode="record_limit")
+        query = written(frame, seen, tmp_path / "checkpoint").trigger(availableNow=True).start()
+        assert query.awaitTermination(round(DEADLINE_S))
+        assert seen.places == everything(1, count)
+    site.until(lambda: site.is_drained(group_id, topic), "the last batch is acknowledged, too")
+
+
+@pytest.mark.skipif(not HAS_READ_LIMITS, reason="Spark before 4.2 makes one batch")
 @pytest.mark.long("two queries that end when nothing is left")
 def test_writes_under_the_id_of_the_query_survive_the_loss_of_its_checkpoint(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(record_count=20), site.new_group()
@@ -372,6 +388,7 @@ def test_a_second_query_of_one_load_is_refused_until_the_first_ends(site: SparkS
     assert len(seen[1].places) == 20
 
 
+@pytest.mark.skipif(not HAS_READ_LIMITS, reason="Spark before 4.2 does not tell a source of its trigger")
 def test_a_query_with_one_batch_is_refused_before_it_acquires_records(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(record_count=10), site.new_group()
     for _ in range(2):

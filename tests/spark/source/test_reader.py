@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.streaming.datasource import ReadMaxRows
-from pyspark.sql.types import StructType
 
 from sharegroup.audit.verification.verify import verify
 from sharegroup.client.admin import AdminClient
@@ -25,11 +23,12 @@ from sharegroup.core.record_state import AcknowledgeType, Cause
 from sharegroup.errors import ConfigurationError, UnsupportedFormatVersionError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
+from sharegroup.spark.features import ReadMaxRows
 from sharegroup.spark.source import stream_reader
 from sharegroup.spark.source.member import SourceMember
 from sharegroup.spark.source.offset import AcquiredOffset
 from sharegroup.spark.source.query_options import ShareGroupSourceConfig, source_options
-from sharegroup.spark.source.stream_reader import ShareGroupDataSource, ShareGroupStreamReader
+from sharegroup.spark.source.stream_reader import ShareGroupStreamReader
 from sharegroup.state.reader import StateTableReader
 from tests.client.processor_peer import BROKER, ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
@@ -102,7 +101,7 @@ class Query:
 def reader(group: Group, **options: str) -> ShareGroupStreamReader:
     wanted = {"log_path": str(group.log.path), "group_id": "g", "subscribe": "orders", "max_poll_records": "10"}
     named = {name.replace("_", "."): value for name, value in {**wanted, **options}.items()}
-    return ShareGroupDataSource(CaseInsensitiveDict(named)).streamReader(StructType())
+    return ShareGroupStreamReader(source_options(CaseInsensitiveDict(named)))
 
 
 @pytest.fixture(autouse=True)

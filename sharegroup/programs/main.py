@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -12,8 +12,15 @@ from sharegroup.cli.lazy_groups import LazyCommand, LazyGroup
 from sharegroup.cli.terminal import Interrupted
 from sharegroup.errors import ShareGroupError
 from sharegroup.exit_code import ExitCode, exit_code_of
+from sharegroup.programs.ending import run_program
 
 _COMMANDS = {
+    "quickstart": LazyCommand(
+        "sharegroup.programs.quickstart", "quickstart", "Run a share group for a minute, and show what happened."
+    ),
+    "init": LazyCommand("sharegroup.programs.project", "init", "Write sharegroup.yaml and a handler into a folder."),
+    "processor": LazyCommand("sharegroup.programs.processor", "processor", "Run the share groups of a log."),
+    "worker": LazyCommand("sharegroup.programs.worker", "worker", "Work as a member of a share group, with Spark."),
     "topics": LazyCommand(
         "sharegroup.cli.topic_commands", "topics", "Create, list, describe and delete topics; produce."
     ),
@@ -34,14 +41,17 @@ _COMMANDS = {
     "top": LazyCommand("sharegroup.cli.top", "top", "Watch all share groups live."),
 }
 
-_HELP = """Share groups on a log: topics, groups, consuming, and a live view.
+_NEED_NUMPY = frozenset(("audit", "processor", "quickstart", "worker"))
+
+_HELP = """Share groups on a log: a processor, members, topics, groups, audits, and a live view.
 
 Settings come from the same places as those of the processor: `--set key=value`, environment variables like
-SHAREGROUP_LOG_PATH, and the file that `--config` names; without it conf/local.yaml in the working folder, if it is
+SHAREGROUP_LOG_PATH, and the file that `--config` names; without it sharegroup.yaml in the working folder, if it is
 there. `--log` and `--state-table` are short for the two keys that matter most.
 
 \b
 Example:
+  sharegroup quickstart
   sharegroup topics create --topic orders --partitions 3
   sharegroup groups describe --group orders
 """
@@ -80,9 +90,9 @@ program = click.version_option(package_name="sharegroup", prog_name="sharegroup"
 )
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command that the arguments name, and end the process."""
-    # Arrow loads NumPy where there is one, which is a quarter of the start-up, and only audits need it.
-    if "audit" not in sys.argv:
+    # Arrow loads NumPy where there is one, which is a quarter of the start-up, and only these need it.
+    if _NEED_NUMPY.isdisjoint(sys.argv):
         sys.modules["numpy"] = None  # type: ignore[assignment]
-    program(prog_name="sharegroup")
+    run_program(program, "sharegroup")

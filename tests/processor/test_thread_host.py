@@ -1,0 +1,102 @@
+"""The host of a processor without Spark: members are served, and each way in which it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sharegroup.errors import FencedProcessorError
+from sharegroup.processor.thread_host import ThreadHost
+from sharegroup.protocol.rows import RecordType
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.site import Site
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Folders, logs and members; its own processor is not started."""
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+@contextmanager
+def hosted(site: Site) -> Iterator[ThreadHost]:
+    host = ThreadHost(site.settings)
+    host.start()
+    try:
+        yield host
+    finally:
+        host.stop()
+
+
+def drain(site: Site, record_count: int = 20) -> None:
+    topic = site.new_topic(record_count=record_count)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic) as consumer:
+        assert len(site.poll(consumer, record_count)) == record_count
+        consumer.commit_sync()
+        site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
+
+
+def test_a_stop_commits_what_was_applied_and_the_next_host_goes_on(site: Site) -> None:
+    with hosted(site) as host:
+        drain(site)
+        assert host.last_progress()["commits"] > 0
+        published_ends = dict(host.processor.published_ends)
+    marker = site.reader.last_marker()
+    assert marker is not None
+    assert all(marker.end_offsets[partition] >= end for partition, end in published_ends.items())
+    assert host.await_termination(0)
+    with hosted(site):
+        drain(site)
+
+
+def test_an_older_host_ends_when_another_one_takes_over(site: Site) -> None:
+    with hosted(site) as older:
+        drain(site)
+        with hosted(site):
+            with pytest.raises(FencedProcessorError):
+                older.await_termination(DEADLINE_S)
+            drain(site)
+
+
+def test_it_serves_until_a_stop_is_requested(site: Site) -> None:
+    stop = threading.Event()
+    serving = threading.Thread(target=ThreadHost(site.settings).serve, args=[stop])
+    serving.start()
+    try:
+        drain(site)
+        assert serving.is_alive()
+    finally:
+        stop.set()
+        serving.join(DEADLINE_S)
+    assert not serving.is_alive()
+
+
+def test_once_ends_when_nothing_is_left_to_do(site: Site) -> None:
+    ThreadHost(site.settings).serve(idle_limit_s=0.5)
+    assert len(site.rows(None, RecordType.FENCE)) == 1
+
+
+def test_it_leaves_no_thread_behind(site: Site) -> None:
+    before = set(threading.enumerate())
+    with hosted(site):
+        drain(site)
+    eventually(
+        lambda: not any(thread.name.startswith("sharegroup-") for thread in set(threading.enumerate()) - before),
+        "all threads of the processor end",
+    )
+
+
+def test_it_imports_no_spark() -> None:
+    program = "import sys, sharegroup.processor.thread_host; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=DEADLINE_S).returncode == 0
