@@ -120,6 +120,16 @@ def add_to_python_path(spark: SparkSession, path: str) -> None:
     environment["PYTHONPATH"] = os.pathsep.join([path, *filter(None, [environment.get("PYTHONPATH")])])
 
 
+def set_environment(spark: SparkSession, name: str, value: str) -> None:
+    """Give an environment variable to the Python processes of functions and formats that are registered from now on."""
+    spark.sparkContext.environment[name] = value
+
+
+def application_id(spark: SparkSession) -> str:
+    """Return the id of the session's application."""
+    return str(spark.sparkContext.applicationId)
+
+
 # Sessions and frames.
 
 

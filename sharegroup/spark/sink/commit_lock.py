@@ -22,7 +22,7 @@ from sharegroup.client.sink_lock import lock_path
 from sharegroup.config.table_location import AZURE_SCHEMES, GOOGLE_SCHEMES, S3_SCHEMES
 from sharegroup.errors import SinkError
 from sharegroup.spark import classic, connect
-from sharegroup.spark.classic_delta import first_line
+from sharegroup.spark.sink.classic_log import first_line
 from sharegroup.spark.sink.sink_table import SinkTable
 
 _ATOMIC_SCHEMES = (*AZURE_SCHEMES, *GOOGLE_SCHEMES, "hdfs", "viewfs", "wasb", "wasbs")

@@ -12,24 +12,25 @@ of the table; before the next part, an empty commit takes the transaction of the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from pyspark.sql import DataFrame
 
+from sharegroup.client.held_writes import HeldWrite
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.client.sink_commits import (
     CLOSING_PART,
     MAX_METADATA_BYTES,
     WriteMetadata,
+    named_partitions,
     resolution,
     transaction_version,
 )
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ShareGroupError, SinkError, WriteFencedError
-from sharegroup.protocol.sink_writes import UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
-from sharegroup.spark.sink.spark_sink import KnownWrite, SparkSink
+from sharegroup.spark.sink.spark_sink import SparkSink
 from sharegroup.spark.sink.table_log import NO_TRANSACTION, Snapshot
 
 _MOST_BYTES_OF_RANGE = 250
@@ -54,7 +55,7 @@ class SinkWrite:
         write: the write that the leader has named, and the sink's version when its records were fetched.
     """
 
-    def __init__(self, sink: SparkSink, write: KnownWrite) -> None:
+    def __init__(self, sink: SparkSink, write: HeldWrite) -> None:
         self._sink = sink
         self._write = write
         self._lock = threading.Lock()
@@ -80,7 +81,7 @@ class SinkWrite:
         """Commit all results, and close the write; return what the table says of it.
 
         Args:
-            acknowledgements: of its records; those that are not named are accepted.
+            acknowledgements: of each of its records that this run holds.
 
         Raises:
             WriteFencedError: the write was fenced, or this is another table by now; it has nothing of the write.
@@ -89,7 +90,12 @@ class SinkWrite:
             SinkError: the table cannot be read, or written.
             Exception: what Spark raises for the rows.
         """
-        return self._finished(rows, (ack for ack in acknowledgements if not _is_accepted(ack)), names_all=False)
+        acknowledgements = list(acknowledgements)
+        accepted = [ack for ack in acknowledgements if _is_accepted(ack)]
+        others = [ack for ack in acknowledgements if not _is_accepted(ack)]
+        # Records that this run does not hold any more are not accepted by being left out.
+        names_all = sum(len(ack.offsets) for ack in acknowledgements) < self._write.record_count
+        return self._finished(rows, others, named_partitions(accepted) if names_all else [], names_all=names_all)
 
     def commit_part(self, rows: DataFrame, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Commit the results of some of the records.
@@ -110,7 +116,7 @@ class SinkWrite:
             for chunk in _chunks([ack for ack in acknowledgements if not _is_accepted(ack)]):
                 self._commit_part(None, chunk)
             if accepted:
-                self._commit_part(rows, _partitions(accepted))
+                self._commit_part(rows, named_partitions(accepted))
         finally:
             rows.unpersist()
 
@@ -120,7 +126,7 @@ class SinkWrite:
         Raises:
             Exception: as of `commit`.
         """
-        return self._finished(None, acknowledgements, names_all=True)
+        return self._finished(None, acknowledgements, [], names_all=True)
 
     def fence(self) -> ResolveWriteRequest:
         """Keep what is not in the table out of it; return what the table says of the write.
@@ -131,21 +137,24 @@ class SinkWrite:
         """
         with self._lock:
             self._has_begun = True
-        return self._sink.resolve(
-            UnresolvedWrite(
-                app_id=self._write.app_id,
-                version=self._write.version,
-                table_id=self._write.table_id,
-                address=self._sink.address,
-                sink_version=self._write.sink_version,
-            )
-        )
+        return self._sink.resolve(self._write.unresolved)
 
     def _finished(
-        self, rows: DataFrame | None, acknowledgements: Iterable[Acknowledgement], *, names_all: bool
+        self,
+        rows: DataFrame | None,
+        others: Iterable[Acknowledgement],
+        accepted: list[ResolvedPartition],
+        *,
+        names_all: bool,
     ) -> ResolveWriteRequest:
-        """Commit what does not fit into the metadata of the closing commit, then that one."""
-        *before, last = _chunks(list(acknowledgements)) or [[]]
+        """Commit what does not fit into the metadata of the closing commit, then that one.
+
+        Args:
+            accepted: accepted records, if they are named: they are in the commit of their results.
+        """
+        *before, last = _chunks(others) or [[]]
+        if accepted:
+            before, last = ([*before, last] if last else before), accepted
         try:
             for chunk in before:
                 self._commit_part(None, chunk)
@@ -251,54 +260,22 @@ class SinkWrite:
         )
 
 
-def _chunks(acknowledgements: Sequence[Acknowledgement]) -> list[list[ResolvedPartition]]:
+def _chunks(acknowledgements: Iterable[Acknowledgement]) -> list[list[ResolvedPartition]]:
     """Divide acknowledgements so that each group fits into the metadata of a commit."""
-    joined = list(_joined(acknowledgements))
+    named = [
+        (partition, each)
+        for partition in named_partitions(acknowledgements)
+        for each in partition.ranges
+    ]
+    return [_grouped(named[start : start + _RANGES_PER_COMMIT]) for start in range(0, len(named), _RANGES_PER_COMMIT)]
+
+
+def _grouped(named: Iterable[tuple[ResolvedPartition, ResolvedRange]]) -> list[ResolvedPartition]:
     return [
-        _partitions(joined[start : start + _RANGES_PER_COMMIT]) for start in range(0, len(joined), _RANGES_PER_COMMIT)
+        ResolvedPartition(topic_id=topic_id, partition_index=partition, ranges=[each for _, each in of_partition])
+        for (topic_id, partition), of_partition in groupby(named, lambda of: (of[0].topic_id, of[0].partition_index))
     ]
 
 
 def _is_accepted(acknowledgement: Acknowledgement) -> bool:
     return acknowledgement.acknowledge_type is AcknowledgeType.ACCEPT
-
-
-def _partitions(acknowledgements: Iterable[Acknowledgement]) -> list[ResolvedPartition]:
-    by_key: dict[PartitionKey, list[Acknowledgement]] = {}
-    for ack in _joined(acknowledgements):
-        by_key.setdefault(ack.key, []).append(ack)
-    return [
-        ResolvedPartition(
-            topic_id=topic_id,
-            partition_index=partition,
-            ranges=[
-                ResolvedRange(
-                    first_offset=ack.first_offset,
-                    last_offset=ack.last_offset,
-                    acknowledge_type=ack.acknowledge_type,
-                    redelivery_delay_ms=ack.redelivery_delay_ms,
-                )
-                for ack in of_partition
-            ],
-        )
-        for (topic_id, partition), of_partition in by_key.items()
-    ]
-
-
-def _joined(acknowledgements: Iterable[Acknowledgement]) -> Iterator[Acknowledgement]:
-    """Return acknowledgements with neighbours of one kind as one."""
-    last: Acknowledgement | None = None
-    for ack in sorted(acknowledgements, key=lambda ack: (ack.key, ack.first_offset)):
-        kind = (ack.key, ack.acknowledge_type, ack.redelivery_delay_ms)
-        if (
-            last is not None
-            and kind == (last.key, last.acknowledge_type, last.redelivery_delay_ms)
-            and last.last_offset + 1 == ack.first_offset
-        ):
-            last = last._replace(last_offset=ack.last_offset)
-            continue
-        if last is not None:
-            yield last
-        last = ack
-    if last is not None:
-        yield last

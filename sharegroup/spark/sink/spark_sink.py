@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from sharegroup.client.held_writes import HeldWrite
 from sharegroup.client.sink_commits import (
     CLOSING_PART,
     WriteCommit,
     WriteMetadata,
+    metadata_text,
     resolution,
     transaction_version,
 )
@@ -21,8 +22,7 @@ from sharegroup.errors import SinkError, UndecidedWriteError, WriteFencedError
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from sharegroup.spark import classic
-from sharegroup.spark.classic_delta import ClassicTableLog, first_line
-from sharegroup.spark.internal_session import internal_session
+from sharegroup.spark.sink.classic_log import ClassicTableLog, first_line
 from sharegroup.spark.sink.checks import check_table
 from sharegroup.spark.sink.commit_lock import check_writers
 from sharegroup.spark.sink.merge import merge
@@ -42,19 +42,6 @@ _CONFLICT = re.compile(
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
-class KnownWrite(NamedTuple):
-    """A write, and the table that it belongs to.
-
-    Attributes:
-        sink_version: version of the table from which on a commit of the write is looked for.
-    """
-
-    app_id: str
-    version: int
-    table_id: str
-    sink_version: int
-
-
 class SparkSink:
     """A sink of a session; any thread may use it.
 
@@ -69,8 +56,8 @@ class SparkSink:
     def __init__(self, spark: SparkSession, address: str, config: SparkSinkConfig | None = None) -> None:
         self._config = config or SparkSinkConfig()
         self._table = described_table(spark, address)
-        # Fences change nothing of the application's session, and take none of its settings.
-        self._session = internal_session(spark)
+        # Fences leave the application's session as it is, and have its access to the store.
+        self._session = classic.cloned_session(spark)
         self._log = ClassicTableLog(spark, self._table.location)
         check_table(self._table, self._snapshot().insertable, self._config)
         check_writers(spark, self._table, self._config.sink_writers)
@@ -86,14 +73,33 @@ class SparkSink:
         """True if results are merged: that makes no commit if it changes nothing."""
         return self._config.sink_mode == MERGE
 
-    def current(self) -> Sink:
-        """Return the table with its current version: a fetch names it.
+    @property
+    def sink(self) -> Sink:
+        """The table, with its version when it was last read: a fetch names it."""
+        return self._sink
+
+    def refresh(self) -> Sink:
+        """Read the table's version, and return the table with it.
 
         Raises:
             SinkError: it cannot be read.
         """
+        self._snapshot()
+        return self._sink
+
+    def look(self, write: HeldWrite | UnresolvedWrite) -> ResolveWriteRequest | None:
+        """Return what the table says of a write that is complete, or fenced; None if it may still get there.
+
+        Raises:
+            UndecidedWriteError: the log does not show any more what became of it.
+            SinkError: the table cannot be read.
+        """
         snapshot = self._snapshot()
-        return Sink(address=self._table.address, table_id=snapshot.table_id, version=snapshot.version)
+        if snapshot.table_id != write.table_id:
+            return resolution(write, write.table_id, [], is_closed=True)
+        if snapshot.transaction(write.app_id) < transaction_version(write.version):
+            return None
+        return self.resolution_of(write, snapshot)
 
     def resolve(self, write: UnresolvedWrite) -> ResolveWriteRequest:
         """Fence a write unless it is complete, and return what the table says of it, for ever.
@@ -102,20 +108,16 @@ class SparkSink:
             UndecidedWriteError: the log does not show any more what became of it.
             SinkError: the table cannot be read or written.
         """
-        closing = transaction_version(write.version)
         for _ in range(_MAX_ATTEMPTS):
-            snapshot = self._snapshot()
-            if snapshot.table_id != write.table_id:
-                return resolution(write, write.table_id, [], is_closed=True)
-            if snapshot.transaction(write.app_id) >= closing:
-                known = KnownWrite(write.app_id, write.version, write.table_id, write.sink_version)
-                return self.resolution_of(known, snapshot)
-            self.commit_empty(WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True), snapshot)
+            if (resolved := self.look(write)) is not None:
+                return resolved
+            fence = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
+            self.commit_empty(fence, self._snapshot())
         raise SinkError(
             f"Write {write.version} could not be fenced in {self.address} in {_MAX_ATTEMPTS} attempts.", "Try again."
         )
 
-    def resolution_of(self, write: KnownWrite, snapshot: Snapshot) -> ResolveWriteRequest:
+    def resolution_of(self, write: HeldWrite | UnresolvedWrite, snapshot: Snapshot) -> ResolveWriteRequest:
         """Return what a snapshot that has the closing transaction of a write says of it.
 
         Raises:
@@ -132,7 +134,7 @@ class SparkSink:
 
     # The commits of a write.
 
-    def snapshot_for(self, write: KnownWrite) -> Snapshot:
+    def snapshot_for(self, write: HeldWrite) -> Snapshot:
         """Return the current state of the table that a write belongs to.
 
         Raises:
@@ -194,18 +196,20 @@ class SparkSink:
             # Its columns may be others by now.
             snapshot = self._snapshot()
 
-    def commits(self, write: KnownWrite, snapshot: Snapshot, versions: Iterable[int]) -> list[WriteCommit]:
+    def commits(self, write: HeldWrite, snapshot: Snapshot, versions: Iterable[int]) -> list[WriteCommit]:
         """Return the commits of a write among versions of the table."""
         return commits_of(self._log, snapshot, write, versions)
 
     def _snapshot(self) -> Snapshot:
-        return self._log.snapshot()
+        snapshot = self._log.snapshot()
+        self._sink = Sink(address=self._table.address, table_id=snapshot.table_id, version=snapshot.version)
+        return snapshot
 
     def _options(self, metadata: WriteMetadata, user_metadata: str) -> dict[str, str]:
         return {
             "txnAppId": metadata.app_id,
             "txnVersion": str(transaction_version(metadata.version, metadata.part)),
-            "userMetadata": metadata.text(user_metadata),
+            "userMetadata": metadata_text([metadata], user_metadata),
             # Said in any case: a setting of the session would decide otherwise.
             "mergeSchema": str(self._config.sink_schema_evolution).lower(),
         }

@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 
 from pyspark.sql.types import StructType
 
-from sharegroup.client.sink_commits import WriteCommit, Written, commit_of, transaction_version
+from sharegroup.client.sink_commits import WriteCommit, Written, transaction_version
+from sharegroup.client.sink_commits import commits_of as written_in
 
 NO_TRANSACTION = -1
 
@@ -80,15 +81,14 @@ def commits_of(log: TableLog, snapshot: Snapshot, write: Written, versions: Iter
 
 def _commits(log: TableLog, snapshot: Snapshot, write: Written, versions: Iterable[int]) -> Iterator[WriteCommit]:
     for version in versions:
-        lines = log.lines(version)
-        commit = None if lines is None else commit_of(lines, version)
-        if commit is None or (commit.metadata.app_id, commit.metadata.version) != (write.app_id, write.version):
-            continue
-        assert lines is not None
-        expected = transaction_version(write.version, commit.metadata.part)
-        transactions = (t for t in _transactions(lines) if (t.app_id, t.version) == (write.app_id, expected))
-        if any(snapshot.has(version, transaction) for transaction in transactions):
-            yield commit
+        lines = log.lines(version) or []
+        for commit in written_in(lines, version):
+            if (commit.metadata.app_id, commit.metadata.version) != (write.app_id, write.version):
+                continue
+            expected = transaction_version(write.version, commit.metadata.part)
+            transactions = (t for t in _transactions(lines) if (t.app_id, t.version) == (write.app_id, expected))
+            if any(snapshot.has(version, transaction) for transaction in transactions):
+                yield commit
 
 
 def _transactions(lines: Iterable[str]) -> Iterator[StoredTransaction]:
