@@ -23,6 +23,7 @@ from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.spark.worker import Handler, process
 from tests.spark.spark_site import SparkSite
 from tests.support.eventually import DEADLINE_S
+from tests.support.site import BROKER
 
 OffsetKey = tuple[int, int]
 
@@ -104,7 +105,7 @@ def test_each_result_is_written_once_and_its_record_accepted(site: SparkSite, ta
     group_id = new_group(site)
     drain(site, group_id, topic, results, table, **{"max.poll.records": 20})
     assert written(site, table) == accepted(site, group_id) == once(2, 50)
-    assert not verify(site.reader, site.log).violations
+    assert verify(site.rows(), BROKER).findings == []
 
 
 def test_a_worker_with_a_sink_creates_its_group_with_it(site: SparkSite, table: str) -> None:
@@ -149,7 +150,7 @@ def test_a_handler_that_fails_with_a_record_writes_all_others_once(site: SparkSi
     drain(site, group_id, topic, handle, table, **{"max.poll.records": 40})
     expected = Counter({key: 1 for key in once(1, 40) if key != (0, 17)})
     assert written(site, table) == accepted(site, group_id) == expected
-    assert not verify(site.reader, site.log).violations
+    assert verify(site.rows(), BROKER).findings == []
 
 
 def test_rows_that_the_table_refuses_are_those_of_a_handler_that_fails(site: SparkSite, tmp_path: Path) -> None:
