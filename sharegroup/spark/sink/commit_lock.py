@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
-from sharegroup.client.sink_lock import lock_path
+from sharegroup.client.sink_lock import DELTA_RS, sink_lock_path
 from sharegroup.config.table_location import AZURE_SCHEMES, GOOGLE_SCHEMES, S3_SCHEMES
 from sharegroup.errors import SinkError
 from sharegroup.spark import classic, connect
@@ -50,7 +51,7 @@ def check_writers(spark: SparkSession, table: SinkTable, writers: str) -> None:
     scheme = _scheme(table)
     if scheme in _LOCAL_SCHEMES:
         if not connect.is_connect(spark):
-            _lock(spark, lock_path(_local_path(table)))
+            _lock(spark, str(sink_lock_path(_local_path(table))))
         elif not writers:
             raise SinkError(
                 f"{table.address} is on a local disk, where only the JVM of one driver may commit, and this session is "
@@ -88,14 +89,13 @@ def _lock(spark: SparkSession, path: str) -> None:
 
 
 def _refused(file: Any, path: str) -> SinkError:
-    """Return the error for a lock that others hold; those without a JVM share it, and leave no name."""
+    """Return the error for a lock that others hold."""
     name = file.readLine()
-    shared = file.getChannel().tryLock(0, 2**63 - 1, True)
     file.close()
-    holder = "members without Spark, such as a ShareConsumer" if shared is not None else f"another program, {name}"
+    holder = "members without Spark, such as a ShareConsumer," if name == DELTA_RS else name or "another program"
     return SinkError(
-        f"{path} is locked by {holder}: on a local disk the commits of two JVMs, or of a JVM and of others, may "
-        "overwrite each other.",
+        f"{path} is locked: {holder} may write to the table. On a local disk the commits of two JVMs, or of a JVM and "
+        "of others, may overwrite each other.",
         "Give each Spark application on this machine a table of its own, or put the table on an object store.",
     )
 
@@ -111,5 +111,5 @@ def _scheme(table: SinkTable) -> str:
     return scheme if "://" in table.location or scheme == "file" else ""
 
 
-def _local_path(table: SinkTable) -> str:
-    return os.path.realpath(unquote(urlsplit(table.location).path) if _scheme(table) else table.location)
+def _local_path(table: SinkTable) -> Path:
+    return Path(unquote(urlsplit(table.location).path) if _scheme(table) else table.location)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sharegroup.client.sink_lock import lock_path
+from sharegroup.client.sink_lock import sink_lock_path
 from sharegroup.errors import ConfigurationError, SinkError
 from sharegroup.spark.sink.commit_lock import check_writers
 from sharegroup.spark.sink.sink_table import SinkTable
@@ -20,7 +20,7 @@ from tests.spark.sink.conftest import OpenSink
 HOLD = """
 import fcntl, sys
 file = open(sys.argv[1], "a+")
-file.write("Spark application other (local-1), process 1 on here\\n" if sys.argv[2] == "EX" else "")
+file.write({"EX": "Spark application other (local-1), process 1 on here\\n", "SH": "delta-rs\\n"}[sys.argv[2]])
 file.flush()
 fcntl.lockf(file, getattr(fcntl, "LOCK_" + sys.argv[2]))
 print("held", flush=True)
@@ -31,7 +31,7 @@ sys.stdin.read()
 @contextmanager
 def locked(path: str, kind: str) -> Iterator[None]:
     """Another process that holds the lock of a table."""
-    command = [sys.executable, "-c", HOLD, lock_path(path), kind]
+    command = [sys.executable, "-c", HOLD, str(sink_lock_path(Path(path))), kind]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
@@ -121,10 +121,10 @@ def test_a_local_table_is_kept_from_others_until_the_jvm_ends(path: str, open_si
     open_sink()
     for kind in ("EX", "SH"):
         script = HOLD.replace("LOCK_\" + sys.argv[2])", "LOCK_\" + sys.argv[2]) | fcntl.LOCK_NB")
-        command = [sys.executable, "-c", script, lock_path(path), kind]
+        command = [sys.executable, "-c", script, str(sink_lock_path(Path(path))), kind]
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert "BlockingIOError" in ended.stderr
-    assert "Spark application sharegroup-tests" in Path(lock_path(path)).read_text()
+    assert "Spark application sharegroup-tests" in sink_lock_path(Path(path)).read_text()
 
 
 def test_a_store_where_spark_drivers_overwrite_each_other_needs_a_word_of_the_user(spark: SparkSession) -> None:
