@@ -48,7 +48,5 @@ class SparkSinkConfig(Config):
                 "sink.merge.keys is needed with sink.mode merge, and only there", "sink.mode", "sink.merge.keys"
             )
         if self.sink_merge_condition and not is_merge:
-            raise invalid_relation(
-                "sink.merge.condition needs sink.mode merge", "sink.mode", "sink.merge.condition"
-            )
+            raise invalid_relation("sink.merge.condition needs sink.mode merge", "sink.mode", "sink.merge.condition")
         return self

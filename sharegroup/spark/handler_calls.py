@@ -22,18 +22,18 @@ from sharegroup.spark.acknowledgement_frame import (
 )
 from sharegroup.spark.acquired_records import RecordCount, acquired_records, record_offsets
 from sharegroup.spark.call_history import CallHistory
-from sharegroup.spark.failure_search import FailureSearch, Outcome
+from sharegroup.spark.failure_search import Call, FailureSearch, Outcome
 from sharegroup.spark.held_ranges import without_gaps, without_unreadable
 from sharegroup.spark.sink.sink_write import SinkWrite
 from sharegroup.spark.written_calls import HandledRecords, WrittenCalls
 
 logger = logging.getLogger("sharegroup.spark.worker")
 
-Handler = Callable[[DataFrame], DataFrame | tuple[DataFrame, DataFrame | None] | None]
-"""Processes acquired records; returns acknowledgements of those that are not simply accepted, or nothing.
+Handler = Callable[[DataFrame], DataFrame | None]
+"""Processes acquired records; returns acknowledgements of those that are not simply accepted, or nothing."""
 
-With a sink it returns the sink's rows, or a pair: rows, and acknowledgements.
-"""
+SinkHandler = Callable[[DataFrame], DataFrame | tuple[DataFrame, DataFrame | None]]
+"""Processes acquired records; returns rows for the sink, or a pair: rows, and acknowledgements."""
 
 
 class HandlerCalls:
@@ -49,7 +49,7 @@ class HandlerCalls:
         spark: SparkSession,
         log: Log,
         log_address: str | KafkaConfig,
-        handler: Handler,
+        handler: Handler | SinkHandler,
         bisects: bool,
         metrics: WorkerMetrics,
         event: Callable[..., Event],
@@ -96,7 +96,7 @@ class HandlerCalls:
             return self._counted(Outcome(returned, error, delayed_count=delayed_count))
         # 2. Call the handler, after a failure with parts of the records.
         if write is None:
-            call = self._call
+            call: Call = self._call
         else:
             written = WrittenCalls(self._rows, write, ranges, unreadable, self._event)
             call, is_cancelled = written.call, written.until(is_cancelled)

@@ -27,10 +27,10 @@ from sharegroup.client.settings import (
     channel_topics,
     log_address,
 )
+from sharegroup.client.write_resolver import WriteResolver
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import WorkerConfig
 from sharegroup.config.spark_sink import SparkSinkConfig
-from sharegroup.client.write_resolver import WriteResolver
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
@@ -48,7 +48,7 @@ from sharegroup.logs.port import Log
 from sharegroup.metrics.exposition import CANCELLED, WorkerMetrics
 from sharegroup.spark.acquired_records import acquired_records
 from sharegroup.spark.failure_search import Outcome
-from sharegroup.spark.handler_calls import Handler, HandlerCalls
+from sharegroup.spark.handler_calls import Handler, HandlerCalls, SinkHandler
 from sharegroup.spark.handler_threads import HandlerThreads
 from sharegroup.spark.lock_renewals import LockedRecords, LockRenewals
 from sharegroup.spark.range_size import RangeSize
@@ -58,7 +58,7 @@ from sharegroup.spark.sink.spark_sink import SparkSink
 from sharegroup.spark.sources import register
 from sharegroup.spark.stop_condition import StopOnRequest, StopWhenDrained
 
-__all__ = ["CHANNEL_KEYS", "Handler", "process"]
+__all__ = ["CHANNEL_KEYS", "Handler", "SinkHandler", "process"]
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ _CLOSE_TIMEOUT_MS = 10_000
 def process(
     spark: SparkSession,
     config: Mapping[str, object],
-    handler: Handler,
+    handler: Handler | SinkHandler,
     stop: threading.Event | None = None,
     once_timeout_s: float | None = None,
     sink: str | os.PathLike[str] | None = None,
@@ -148,13 +148,15 @@ def process(
             _Worker(spark, log, address, worker_config, size, handler, member, condition, metrics, table).run()
 
 
-def _sink(spark: SparkSession, config: Mapping[str, object], address: str | os.PathLike[str] | None) -> SparkSink | None:
+def _sink(
+    spark: SparkSession, config: Mapping[str, object], address: str | os.PathLike[str] | None
+) -> SparkSink | None:
     values = {key: config[key] for key in SparkSinkConfig.key_names() if key in config}
     if address is not None:
         return SparkSink(spark, os.fspath(address), SparkSinkConfig.from_mapping(values))
     if values:
         raise ConfigurationError(
-            f"{', '.join(values)} is set, and the worker has no sink.", "Pass `process` the table: sink=\"PATH\"."
+            f"{', '.join(values)} is set, and the worker has no sink.", 'Pass `process` the table: sink="PATH".'
         )
     return None
 
@@ -209,7 +211,7 @@ class _Worker:
         log_address: str | KafkaConfig,
         config: WorkerConfig,
         size: RangeSize,
-        handler: Handler,
+        handler: Handler | SinkHandler,
         member: GroupMember,
         stop_condition: StopOnRequest,
         metrics: WorkerMetrics,

@@ -131,8 +131,7 @@ class WrittenCalls:
             if ack.acknowledge_type in _PUT_OFF
             for held in self._ranges
             if held.key == ack.key
-            and (first := max(held.first_offset, ack.first_offset))
-            <= (last := min(held.last_offset, ack.last_offset))
+            and (first := max(held.first_offset, ack.first_offset)) <= (last := min(held.last_offset, ack.last_offset))
             for part in [held.cut(first, last)]
         ]
         outcome.acknowledgements = [*kept, *unread(returned, _NOT_WRITTEN, delay_ms)]

@@ -28,7 +28,12 @@ def handle(records: DataFrame) -> DataFrame:
 def main(log_path: str, group_id: str, topic: str, table: str, *further: str) -> None:
     spark = build_session("sink-worker")
     spark.sparkContext.setLogLevel("OFF")
-    config = {"log.path": log_path, "group.id": group_id, "topics": topic, **dict(each.split("=", 1) for each in further)}
+    config = {
+        "log.path": log_path,
+        "group.id": group_id,
+        "topics": topic,
+        **dict(each.split("=", 1) for each in further),
+    }
     print("ready", flush=True)
     waited_s = 0.0
     while True:

@@ -83,9 +83,10 @@ class ClassicTableLog:
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._spark = spark
         self._location = location
-        self._jvm: Any = spark._jvm
-        self._path = self._jvm.org.apache.hadoop.fs.Path(location)
-        self._log_path = self._jvm.org.apache.hadoop.fs.Path(self._path, "_delta_log")
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._path = jvm.org.apache.hadoop.fs.Path(location)
+        self._log_path = jvm.org.apache.hadoop.fs.Path(self._path, "_delta_log")
         self._files = self._log_path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         self._lock = threading.Lock()
         self._seen: tuple[int, int] | None = None

@@ -102,7 +102,7 @@ def _refused(file: Any, path: str) -> SinkError:
 
 def _own_name(spark: SparkSession) -> str:
     context = spark.sparkContext
-    name = context.appName.encode("ascii", "replace").decode()
+    name = str(context.appName).encode("ascii", "replace").decode()
     return f"Spark application {name} ({context.applicationId}), process {os.getpid()} on {socket.gethostname()}\n"
 
 

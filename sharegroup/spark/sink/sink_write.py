@@ -57,7 +57,8 @@ class SinkWrite:
 
     def __init__(self, sink: SparkSink, write: HeldWrite) -> None:
         self._sink = sink
-        self._write = write
+        self._write = write.unresolved
+        self._record_count = write.record_count
         self._lock = threading.Lock()
         self._has_begun = False
         self._is_given_up = False
@@ -94,7 +95,7 @@ class SinkWrite:
         accepted = [ack for ack in acknowledgements if _is_accepted(ack)]
         others = [ack for ack in acknowledgements if not _is_accepted(ack)]
         # Records that this run does not hold any more are not accepted by being left out.
-        names_all = sum(len(ack.offsets) for ack in acknowledgements) < self._write.record_count
+        names_all = sum(len(ack.offsets) for ack in acknowledgements) < self._record_count
         return self._finished(rows, others, named_partitions(accepted) if names_all else [], names_all=names_all)
 
     def commit_part(self, rows: DataFrame, acknowledgements: Iterable[Acknowledgement]) -> None:
@@ -137,7 +138,7 @@ class SinkWrite:
         """
         with self._lock:
             self._has_begun = True
-        return self._sink.resolve(self._write.unresolved)
+        return self._sink.resolve(self._write)
 
     def _finished(
         self,
@@ -262,11 +263,7 @@ class SinkWrite:
 
 def _chunks(acknowledgements: Iterable[Acknowledgement]) -> list[list[ResolvedPartition]]:
     """Divide acknowledgements so that each group fits into the metadata of a commit."""
-    named = [
-        (partition, each)
-        for partition in named_partitions(acknowledgements)
-        for each in partition.ranges
-    ]
+    named = [(partition, each) for partition in named_partitions(acknowledgements) for each in partition.ranges]
     return [_grouped(named[start : start + _RANGES_PER_COMMIT]) for start in range(0, len(named), _RANGES_PER_COMMIT)]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sharegroup.client.held_writes import HeldWrite
 from sharegroup.client.sink_commits import (
     CLOSING_PART,
     WriteCommit,
@@ -22,8 +21,8 @@ from sharegroup.errors import SinkError, UndecidedWriteError, WriteFencedError
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from sharegroup.spark import classic
-from sharegroup.spark.sink.classic_log import ClassicTableLog, first_line
 from sharegroup.spark.sink.checks import check_table
+from sharegroup.spark.sink.classic_log import ClassicTableLog, first_line
 from sharegroup.spark.sink.commit_lock import check_writers
 from sharegroup.spark.sink.merge import merge
 from sharegroup.spark.sink.sink_table import described_table
@@ -87,7 +86,7 @@ class SparkSink:
         self._snapshot()
         return self._sink
 
-    def look(self, write: HeldWrite | UnresolvedWrite) -> ResolveWriteRequest | None:
+    def look(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
         """Return what the table says of a write that is complete, or fenced; None if it may still get there.
 
         Raises:
@@ -117,7 +116,7 @@ class SparkSink:
             f"Write {write.version} could not be fenced in {self.address} in {_MAX_ATTEMPTS} attempts.", "Try again."
         )
 
-    def resolution_of(self, write: HeldWrite | UnresolvedWrite, snapshot: Snapshot) -> ResolveWriteRequest:
+    def resolution_of(self, write: UnresolvedWrite, snapshot: Snapshot) -> ResolveWriteRequest:
         """Return what a snapshot that has the closing transaction of a write says of it.
 
         Raises:
@@ -134,7 +133,7 @@ class SparkSink:
 
     # The commits of a write.
 
-    def snapshot_for(self, write: HeldWrite) -> Snapshot:
+    def snapshot_for(self, write: UnresolvedWrite) -> Snapshot:
         """Return the current state of the table that a write belongs to.
 
         Raises:
@@ -196,7 +195,7 @@ class SparkSink:
             # Its columns may be others by now.
             snapshot = self._snapshot()
 
-    def commits(self, write: HeldWrite, snapshot: Snapshot, versions: Iterable[int]) -> list[WriteCommit]:
+    def commits(self, write: UnresolvedWrite, snapshot: Snapshot, versions: Iterable[int]) -> list[WriteCommit]:
         """Return the commits of a write among versions of the table."""
         return commits_of(self._log, snapshot, write, versions)
 

@@ -27,8 +27,8 @@ from sharegroup.errors import ApiError, InvalidRequestError, RequestTimedOutErro
 from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import Log
-from sharegroup.spark.held_ranges import without_refused, without_unreadable
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
+from sharegroup.spark.held_ranges import without_refused, without_unreadable
 from sharegroup.spark.range_size import RangeSize
 from sharegroup.spark.sink.service import ServedSink
 from sharegroup.spark.source.batch_acknowledgements import acknowledgements_of

@@ -83,7 +83,7 @@ def test_a_table_that_keeps_its_log_for_too_short_is_refused(
 def test_a_merge_needs_a_table_that_can_be_updated_and_its_columns(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
-    with pytest.raises(SinkError, match="no column customer of sink.merge.keys; it has key, value"):
+    with pytest.raises(SinkError, match=r"no column customer of sink.merge.keys; it has key, value"):
         open_sink(sink_mode="merge", sink_merge_keys="key,customer")
     altered(spark, path, appendOnly="true")
     with pytest.raises(SinkError, match="appended rows only"):
@@ -120,7 +120,7 @@ def test_a_local_table_is_kept_from_others_until_the_jvm_ends(path: str, open_si
     open_sink()
     open_sink()
     for kind in ("EX", "SH"):
-        script = HOLD.replace("LOCK_\" + sys.argv[2])", "LOCK_\" + sys.argv[2]) | fcntl.LOCK_NB")
+        script = HOLD.replace('LOCK_" + sys.argv[2])', 'LOCK_" + sys.argv[2]) | fcntl.LOCK_NB')
         command = [sys.executable, "-c", script, str(sink_lock_path(Path(path))), kind]
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert "BlockingIOError" in ended.stderr

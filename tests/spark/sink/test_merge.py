@@ -28,9 +28,7 @@ def test_rows_with_a_key_of_the_table_are_updated_and_others_inserted(
 
 
 def test_a_condition_decides_which_rows_are_updated(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
-    sink = open_sink(
-        sink_mode="merge", sink_merge_keys="key", sink_merge_condition="source.value > target.value"
-    )
+    sink = open_sink(sink_mode="merge", sink_merge_keys="key", sink_merge_condition="source.value > target.value")
     SinkWrite(sink, write_of(sink)).commit(results(spark, ("a", 5)), ALL_ACCEPTED)
     # An earlier result that comes later.
     assert outcome(SinkWrite(sink, write_of(sink)).commit(results(spark, ("a", 3)), ALL_ACCEPTED)) == WRITTEN

@@ -46,7 +46,7 @@ def test_what_is_written_is_there_once_with_its_acknowledgements(
     assert outcome(expected) == (ACCEPT, True, [(3, 3, "REJECT")])
     # A run that comes again, and each lookup, say what the first run has written.
     assert SinkWrite(sink, write).commit(rows(spark, 7), ALL_ACCEPTED) == expected
-    assert sink.look(write) == sink.resolve(write.unresolved) == expected
+    assert sink.look(write.unresolved) == sink.resolve(write.unresolved) == expected
     assert values(spark, path) == [0, 1, 2]
 
 
@@ -81,7 +81,7 @@ def test_a_write_without_rows_is_a_commit_too(spark: SparkSession, path: str, op
 def test_a_writer_that_wakes_up_late_finds_the_fence(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
-    assert sink.look(write) is None
+    assert sink.look(write.unresolved) is None
     assert outcome(sink.resolve(write.unresolved)) == NOT_WRITTEN
     with pytest.raises(WriteFencedError, match="fenced"):
         SinkWrite(sink, write).commit(rows(spark, 1), ALL_ACCEPTED)
@@ -153,14 +153,16 @@ def test_parts_are_reported_together(spark: SparkSession, path: str, open_sink: 
     run = SinkWrite(sink, write)
     run.commit_part(rows(spark, 1), acks(ACCEPT, 0, 3))
     run.commit_part(rows(spark, 2), [*acks(ACCEPT, 4, 5), *acks(REJECT, 6, 6)])
-    assert sink.look(write) is None
+    assert sink.look(write.unresolved) is None
     resolved = run.close(acks(RELEASE, 7, 9))
     assert outcome(resolved) == (None, True, [(0, 3, "ACCEPT"), (4, 5, "ACCEPT"), (6, 6, "REJECT"), (7, 9, "RELEASE")])
     assert sink.resolve(write.unresolved) == resolved
     assert values(spark, path) == [0, 1, 2]
 
 
-def test_a_part_that_fails_is_not_there_and_the_next_one_is(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
+def test_a_part_that_fails_is_not_there_and_the_next_one_is(
+    spark: SparkSession, path: str, open_sink: OpenSink
+) -> None:
     sink = open_sink()
     run = SinkWrite(sink, write_of(sink))
     failing = rows(spark, 1).select("key", F.expr("raise_error('bad record')").cast("bigint").alias("value"))
@@ -302,7 +304,7 @@ def test_columns_that_the_table_lacks_are_added_only_if_that_is_wanted(
 ) -> None:
     more = rows(spark, 1).withColumn("more", F.lit("x"))
     sink = open_sink()
-    with pytest.raises(Exception, match="(?i)schema"):
+    with pytest.raises(Exception, match="schema"):
         SinkWrite(sink, write_of(sink)).commit(more, ALL_ACCEPTED)
     assert values(spark, path) == [0]
     sink = open_sink(sink_schema_evolution=True)

@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from sharegroup.audit.verification.verify import verify
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import ConfigurationError, HandlerFailedError, InvalidRequestError, SinkError
 from sharegroup.protocol.rows import TransitionEntry
 from sharegroup.spark.sink.open_sinks import open_sink
-from sharegroup.config.spark_sink import SparkSinkConfig
-from sharegroup.spark.worker import Handler, process
+from sharegroup.spark.worker import SinkHandler, process
 from tests.spark.spark_site import SparkSite
 from tests.support.eventually import DEADLINE_S
 from tests.support.site import BROKER
@@ -44,7 +44,9 @@ def acknowledged(records: DataFrame, acknowledge_type: str) -> DataFrame:
 
 
 @contextmanager
-def working(site: SparkSite, group_id: str, topic: str, handler: Handler, sink: str, **config: object) -> Iterator[None]:
+def working(
+    site: SparkSite, group_id: str, topic: str, handler: SinkHandler, sink: str, **config: object
+) -> Iterator[None]:
     """A worker with a sink for a while; it is stopped at the end, and must end by itself then."""
     stop = threading.Event()
     failures: list[BaseException] = []
@@ -67,7 +69,7 @@ def working(site: SparkSite, group_id: str, topic: str, handler: Handler, sink: 
     assert not failures
 
 
-def drain(site: SparkSite, group_id: str, topic: str, handler: Handler, sink: str, **config: object) -> None:
+def drain(site: SparkSite, group_id: str, topic: str, handler: SinkHandler, sink: str, **config: object) -> None:
     """Work until every record of the topic is finished."""
     with working(site, group_id, topic, handler, sink, **config):
         site.until(lambda: site.is_drained(group_id, topic), f"group {group_id} is done")
@@ -177,7 +179,7 @@ def test_rows_that_the_table_refuses_are_those_of_a_handler_that_fails(site: Spa
         (lambda records: (results(records),), "for the sink"),
     ],
 )
-def test_mistakes_of_the_program_write_nothing(site: SparkSite, table: str, handler: Handler, text: str) -> None:
+def test_mistakes_of_the_program_write_nothing(site: SparkSite, table: str, handler: SinkHandler, text: str) -> None:
     topic = site.new_topic(record_count=4)
     config = {"log.path": str(site.log_path), "group.id": new_group(site), "topics": topic}
     with pytest.raises(HandlerFailedError, match=text):

@@ -48,8 +48,11 @@ def values(spark: SparkSession, path: str) -> list[int]:
     return sorted(row.value for row in spark.sql(f"SELECT value FROM delta.`{path}`").collect())
 
 
-def outcome(resolved: ResolveWriteRequest) -> tuple[AcknowledgeType | None, bool, list[tuple[int, int, str]]]:
-    """(type of all other records, whether it is closed, first offset, last offset and type of those that are named)."""
+Outcome = tuple[AcknowledgeType | None, bool, list[tuple[int, int, str]]]
+"""Type of all other records, whether the write is closed; first and last offset and type of those that are named."""
+
+
+def outcome(resolved: ResolveWriteRequest) -> Outcome:
     assert len(resolved.partitions) < 2
     return resolved.others, resolved.is_closed, list(_named(resolved))
 
@@ -60,5 +63,5 @@ def _named(resolved: ResolveWriteRequest) -> Iterable[tuple[int, int, str]]:
             yield named.first_offset, named.last_offset, named.acknowledge_type.name
 
 
-WRITTEN = (ACCEPT, True, [])
-NOT_WRITTEN = (None, True, [])
+WRITTEN: Outcome = (ACCEPT, True, [])
+NOT_WRITTEN: Outcome = (None, True, [])
