@@ -1,4 +1,4 @@
-"""A Spark worker with a sink in a process of its own: `python -m tests.crash.sink_worker_process LOG GROUP TOPIC TABLE`.
+"""A Spark worker with a sink in a process of its own; its arguments are log, group, topic and table.
 
 It waits while the JVM of its predecessor still has the lock of the table. Further arguments are `key=value` of its
 configuration.

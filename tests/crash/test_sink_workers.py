@@ -1,4 +1,4 @@
-"""Spark workers with sinks that are killed: no result is lost or twice, and each record is accepted exactly if it is."""
+"""Spark workers with sinks that are killed: no result is lost or twice, and records are accepted exactly if it is."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ class NamedWrite:
 def write_once(batch: DataFrame, results: DataFrame, acknowledgements: DataFrame | None = None) -> None:
     """Write the results of a batch into the query's sink; they are there once, whatever is killed or started twice.
 
-    Call it once in `foreachBatch`, which ends with it: Spark's commit of a batch without its write in the sink stops the
-    query. All of the batch's records are accepted if the results are there, except those with another acknowledgement.
+    Call it once in `foreachBatch`, as the last thing: Spark's commit of a batch without its write in the sink stops
+    the query. All of the batch's records are accepted if the results are there, except those with another acknowledgement.
 
     Args:
         batch: the batch, with its column `write`.
