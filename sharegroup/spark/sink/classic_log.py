@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from sharegroup.errors import SinkError
+from sharegroup.spark import classic
 from sharegroup.spark.classic import JVM_ERRORS
 from sharegroup.spark.sink.table_log import NO_TRANSACTION, StoredTransaction
 
@@ -23,9 +24,14 @@ _COMPUTED_BY = ("delta.generationExpression", "delta.identity.start")
 
 
 class ClassicSnapshot:
-    """A `Snapshot` of Delta."""
+    """A `Snapshot` of Delta.
 
-    def __init__(self, java_snapshot: Any) -> None:
+    Args:
+        session: the session of the jobs that compute what a snapshot does not know yet.
+    """
+
+    def __init__(self, session: SparkSession, java_snapshot: Any) -> None:
+        self._session = session
         self._snapshot = java_snapshot
         self._metadata = java_snapshot.metadata()
 
@@ -53,7 +59,9 @@ class ClassicSnapshot:
 
     def transaction(self, app_id: str) -> int:
         """Return the version of an application's latest transaction."""
-        known = self._snapshot.transactions().get(app_id)
+        # Delta computes them once for each snapshot, and asks them itself before each commit with a transaction.
+        with classic.activated(self._session):
+            known = self._snapshot.transactions().get(app_id)
         return int(known.get()) if known.isDefined() else NO_TRANSACTION
 
     def has(self, table_version: int, transaction: StoredTransaction) -> bool:
@@ -78,16 +86,20 @@ class ClassicSnapshot:
 
 
 class ClassicTableLog:
-    """The log of a table at a path or URI; any thread may use it."""
+    """The log of a table at a path or URI; any thread may use it.
 
-    def __init__(self, spark: SparkSession, location: str) -> None:
-        self._spark = spark
+    Args:
+        session: a session for the jobs that read the log.
+    """
+
+    def __init__(self, session: SparkSession, location: str) -> None:
+        self._session = session
         self._location = location
-        jvm: Any = spark._jvm
+        jvm: Any = session._jvm
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path(location)
         self._log_path = jvm.org.apache.hadoop.fs.Path(self._path, "_delta_log")
-        self._files = self._log_path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._files = self._log_path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
         self._lock = threading.Lock()
         self._seen: tuple[int, int] | None = None
         """Version of the last snapshot, and the time of its file."""
@@ -144,9 +156,10 @@ class ClassicTableLog:
         with self._lock:
             if self._seen is not None and self._time_of(self._seen[0]) != self._seen[1]:
                 # Cleaned up, or another table by now: Delta goes on from the state that it knows.
-                delta_log.invalidateCache(self._spark._jsparkSession, self._path)
+                delta_log.invalidateCache(self._session._jsparkSession, self._path)
         none = self._jvm.scala.Option.empty()
-        snapshot = ClassicSnapshot(self._of_table(delta_log).update(False, none, none))
+        with classic.activated(self._session):
+            snapshot = ClassicSnapshot(self._session, self._of_table(delta_log).update(False, none, none))
         if snapshot.version < 0:
             raise SinkError(
                 f"{self._location} is no Delta table.", "Create it with the columns of the results, then try again."
@@ -162,7 +175,7 @@ class ClassicTableLog:
         return package
 
     def _of_table(self, delta_log: Any) -> Any:
-        return delta_log.forTable(self._spark._jsparkSession, self._location)
+        return delta_log.forTable(self._session._jsparkSession, self._location)
 
     def _time_of(self, version: int) -> int:
         path = self._commit_path(version)

@@ -57,18 +57,26 @@ class SinkService:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        folder = tempfile.mkdtemp(prefix="sharegroup-sinks-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        self.address = os.path.join(folder, "socket")
+        self._folder = tempfile.mkdtemp(prefix="sharegroup-sinks-")
+        self.address = os.path.join(self._folder, "socket")
         self._listener = Listener(self.address, family="AF_UNIX")
+        self._is_closed = False
+        atexit.register(self.close)
         threading.Thread(target=self._accept, name="share-group-sinks", daemon=True).start()
+
+    def close(self) -> None:
+        """End the service, and remove its socket."""
+        self._is_closed = True
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _accept(self) -> None:
         while True:
             try:
                 connection = self._listener.accept()
             except OSError as error:
-                logger.warning(Event("sink_service_ended", reason=error))
+                if not self._is_closed:
+                    logger.warning(Event("sink_service_ended", reason=error))
                 return
             threading.Thread(target=self._serve, args=(connection,), name="share-group-sink", daemon=True).start()
 

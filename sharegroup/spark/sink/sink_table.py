@@ -25,7 +25,7 @@ class SinkTable:
         location: URI of its folder.
         properties: its table properties.
         features: names of its table features.
-        partition_columns: columns by which it is partitioned.
+        file_count: files with rows when it was described.
     """
 
     address: str
@@ -33,7 +33,7 @@ class SinkTable:
     location: str
     properties: Mapping[str, str]
     features: frozenset[str]
-    partition_columns: tuple[str, ...]
+    file_count: int = 0
 
     @property
     def is_named(self) -> bool:
@@ -79,7 +79,7 @@ def described_table(spark: SparkSession, address: str) -> SinkTable:
         location=detail["location"],
         properties=dict(detail["properties"] or {}),
         features=frozenset(detail["tableFeatures"] or ()),
-        partition_columns=tuple(detail["partitionColumns"] or ()),
+        file_count=detail["numFiles"] or 0,
     )
 
 

@@ -1,9 +1,9 @@
 """SinkWrite: the write of one acquisition, in one commit or in parts.
 
 Most often all results are in one commit, which closes the write. Its acknowledgements name the records that are not
-accepted. A handler that failed is called with parts of the records; the results of each part are a commit that names all
-of its records, with rising versions, and at last an empty commit closes the write with what was given up. Whatever came
-in between, the log decides: only what it says is returned, and reported.
+accepted. A handler that failed is called with parts of the records; the results of each part are a commit that names
+all of its records, with rising versions, and at last an empty commit closes the write with what was given up. Whatever
+came in between, the log decides: only what it says is returned, and reported.
 
 What may follow a failed commit: nothing of the closing version can land once a part is in, since both want one version
 of the table; before the next part, an empty commit takes the transaction of the failed one.

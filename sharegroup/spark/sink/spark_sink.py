@@ -38,6 +38,9 @@ _CONFLICT = re.compile(
     r"|Concurrent(Append|DeleteRead|DeleteDelete|Write|Modification)Exception|(Metadata|Protocol)ChangedException"
 )
 """Other commits came between, and nothing was written: the same write is tried again."""
+_MANY_FILES = 50_000
+_FEW_TASKS = ("spark.databricks.delta.snapshotPartitions", "1")
+"""By default Delta reads its log in 50 tasks, once for each commit."""
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
@@ -55,9 +58,11 @@ class SparkSink:
     def __init__(self, spark: SparkSession, address: str, config: SparkSinkConfig | None = None) -> None:
         self._config = config or SparkSinkConfig()
         self._table = described_table(spark, address)
-        # Fences leave the application's session as it is, and have its access to the store.
+        # Fences and reads of the log leave the application's session as it is, and have its access to the store.
         self._session = classic.cloned_session(spark)
-        self._log = ClassicTableLog(spark, self._table.location)
+        if self._table.file_count < _MANY_FILES:
+            self._session.conf.set(*_FEW_TASKS)
+        self._log = ClassicTableLog(self._session, self._table.location)
         check_table(self._table, self._snapshot().insertable, self._config)
         check_writers(spark, self._table, self._config.sink_writers)
         self._log.check_writable()

@@ -68,7 +68,7 @@ def write_once(batch: DataFrame, results: DataFrame, acknowledgements: DataFrame
     """Write the results of a batch into the query's sink; they are there once, whatever is killed or started twice.
 
     Call it once in `foreachBatch`, as the last thing: Spark's commit of a batch without its write in the sink stops
-    the query. All of the batch's records are accepted if the results are there, except those with another acknowledgement.
+    the query. If the results are there, all of the batch's records are accepted but those with another acknowledgement.
 
     Args:
         batch: the batch, with its column `write`.

@@ -45,7 +45,7 @@ def altered(spark: SparkSession, path: str, **properties: str) -> None:
 
 
 def in_store(location: str) -> SinkTable:
-    return SinkTable(location, f"delta.`{location}`", location, {}, frozenset(), ())
+    return SinkTable(location, f"delta.`{location}`", location, {}, frozenset())
 
 
 @pytest.mark.parametrize("address", ["nothing", "/nowhere/at/all"])
