@@ -43,7 +43,6 @@ class Outcome:
         error: the first exception of the handler, if any.
         delayed_count: records that were returned with a delay, since the handler accepted none after its failure.
         resolved: what the sink says of the acquisition's write; it is reported instead of the acknowledgements.
-        is_begun: True if the acknowledgements hold only if the sink has nothing of the write.
     """
 
     acknowledgements: list[Acknowledgement] = field(default_factory=list)
@@ -51,7 +50,6 @@ class Outcome:
     call_count: int = 0
     delayed_count: int = 0
     resolved: ResolveWriteRequest | None = None
-    is_begun: bool = False
 
 
 class FailureSearch:

@@ -27,6 +27,7 @@ from sharegroup.client.settings import (
     channel_topics,
     log_address,
 )
+from sharegroup.client.sink_table import WRITE_EXPIRY_MS
 from sharegroup.client.write_resolver import WriteResolver
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import WorkerConfig
@@ -383,6 +384,7 @@ class _Worker:
             self._size.worked_off(sum(held.record_count for held in ranges), began_ms, ended_ms)
         if self._sink is not None:
             self._member.name_sink(self._sink.sink)
+            self._sink.check(self._member.write_expiry_ms or WRITE_EXPIRY_MS)
         self._member.fetch_next(self._size.records)
         if not self._end(active, outcome, ended_ms):
             return Outcome(error=outcome.error)

@@ -119,12 +119,14 @@ class WrittenCalls:
 
     def _put_off(self, outcome: Outcome, return_delay_ms: Callable[[], int | None]) -> None:
         """Keep what was intended for the records, if the sink has none of them."""
-        outcome.is_begun = self._write.give_up()
+        is_begun = self._write.give_up()
         delay_ms = None
         if not isinstance(self._failure, UndecidedWriteError | WriteGivenUpError):
             delay_ms = return_delay_ms()
             outcome.delayed_count = 0 if delay_ms is None else _record_count(self._ranges)
-        kept = [ack for ack in outcome.acknowledgements if ack.acknowledge_type not in _PUT_OFF]
+        kept = [
+            ack._replace(is_begun=is_begun) for ack in outcome.acknowledgements if ack.acknowledge_type not in _PUT_OFF
+        ]
         returned = [
             part
             for ack in outcome.acknowledgements
@@ -134,7 +136,7 @@ class WrittenCalls:
             and (first := max(held.first_offset, ack.first_offset)) <= (last := min(held.last_offset, ack.last_offset))
             for part in [held.cut(first, last)]
         ]
-        outcome.acknowledgements = [*kept, *unread(returned, _NOT_WRITTEN, delay_ms)]
+        outcome.acknowledgements = [*kept, *unread(returned, _NOT_WRITTEN, delay_ms, is_begun=is_begun)]
 
 
 _PUT_OFF = (AcknowledgeType.ACCEPT, AcknowledgeType.UNREAD)

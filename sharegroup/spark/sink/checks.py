@@ -10,15 +10,14 @@ import re
 
 from pyspark.sql.types import StructType
 
+from sharegroup.client.sink_table import WRITE_EXPIRY_MS
 from sharegroup.config.spark_sink import MERGE, SparkSinkConfig
 from sharegroup.errors import SinkError
 from sharegroup.spark.sink.sink_table import SinkTable
 
-WRITE_EXPIRY_MS = 7 * 24 * 60 * 60 * 1_000
-"""Age at which an open write is left to an administrator: until then the table must remember its commit."""
-
 _TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 _LOG_RETENTION = "delta.logRetentionDuration"
+_DEFAULT_LOG_RETENTION = "interval 30 days"
 _CLEANUP = "delta.enableExpiredLogCleanup"
 _APPEND_ONLY = "delta.appendOnly"
 _CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
@@ -34,17 +33,20 @@ _UNITS_MS = {
 _INTERVAL_PART = re.compile(r"(\d+)\s*([a-z]+?)s?\b")
 
 
-def check_table(table: SinkTable, columns: StructType, config: SparkSinkConfig) -> None:
+def check_table(
+    table: SinkTable, columns: StructType, config: SparkSinkConfig, expiry_ms: int = WRITE_EXPIRY_MS
+) -> None:
     """Check the properties and features of a table.
 
     Args:
         columns: those of the table.
+        expiry_ms: `share.exactly.once.write.expiry.ms` of the group: so long the table must remember a commit.
 
     Raises:
         SinkError: it cannot keep the promise.
     """
     _check_transactions(table)
-    _check_log(table)
+    _check_log(table, expiry_ms)
     _check_commits(table)
     if config.sink_mode == MERGE:
         _check_merge(table, columns, config.sink_merge_keys)
@@ -59,16 +61,16 @@ def _check_transactions(table: SinkTable) -> None:
         )
 
 
-def _check_log(table: SinkTable) -> None:
-    retention = table.properties.get(_LOG_RETENTION)
-    if retention is None or table.properties.get(_CLEANUP, "true").lower() == "false":
-        # Delta's default is 30 days.
+def _check_log(table: SinkTable, expiry_ms: int) -> None:
+    retention = table.properties.get(_LOG_RETENTION, _DEFAULT_LOG_RETENTION)
+    if table.properties.get(_CLEANUP, "true").lower() == "false":
         return
-    if (kept_ms := _interval_ms(retention)) is not None and kept_ms < WRITE_EXPIRY_MS:
+    if (kept_ms := _interval_ms(retention)) is not None and kept_ms < expiry_ms:
         raise SinkError(
             f"{table.address} keeps its log for {retention} ({_LOG_RETENTION}); the commit of a write is looked up "
-            f"for up to {WRITE_EXPIRY_MS // 86_400_000} days.",
-            f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ('{_LOG_RETENTION}' = 'interval 30 days').",
+            f"for up to {expiry_ms / 86_400_000:g} days.",
+            f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ('{_LOG_RETENTION}' = '{_DEFAULT_LOG_RETENTION}'), or "
+            "set share.exactly.once.write.expiry.ms of the group to less.",
         )
 
 

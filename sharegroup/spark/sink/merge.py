@@ -45,7 +45,7 @@ def merge(table: SinkTable, rows: DataFrame, config: SparkSinkConfig, options: M
         classic.moved(rows, session).createOrReplaceTempView(_VIEW)
         before = classic.last_committed_version(session)
         with classic.activated(session):
-            session.sql(_statement(table, config))
+            session.sql(_statement(table, rows.columns, config))
         after = classic.last_committed_version(session)
         return None if after == before else after
     finally:
@@ -53,12 +53,19 @@ def merge(table: SinkTable, rows: DataFrame, config: SparkSinkConfig, options: M
             rows.unpersist()
 
 
-def _statement(table: SinkTable, config: SparkSinkConfig) -> str:
+def _statement(table: SinkTable, columns: Sequence[str], config: SparkSinkConfig) -> str:
     on = " AND ".join(f"target.{_quoted(key)} <=> source.{_quoted(key)}" for key in config.sink_merge_keys)
     condition = f" AND ({config.sink_merge_condition})" if config.sink_merge_condition else ""
+    if config.sink_schema_evolution:
+        update, insert = "*", "*"
+    else:
+        # With `*`, the results would need all columns of the table.
+        names = [_quoted(name) for name in columns]
+        update = ", ".join(f"target.{name} = source.{name}" for name in names)
+        insert = f"({', '.join(names)}) VALUES ({', '.join(f'source.{name}' for name in names)})"
     return (
         f"MERGE INTO {table.identifier} AS target USING {_VIEW} AS source ON {on} "
-        f"WHEN MATCHED{condition} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        f"WHEN MATCHED{condition} THEN UPDATE SET {update} WHEN NOT MATCHED THEN INSERT {insert}"
     )
 
 

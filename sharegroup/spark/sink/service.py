@@ -123,7 +123,7 @@ class ServedSink:
         self._service = os.environ.get(_VARIABLE, "")
         if not self._service:
             raise ConfigurationError(
-                "The option sink is set, and the session is one of Spark Connect, whose sources cannot reach the table.",
+                "The option sink is set, and the session is one of Spark Connect: its sources cannot reach the table.",
                 "Use a classic session, or a worker: process(spark, config, handler, sink=…).",
             )
         self._address = address

@@ -73,7 +73,7 @@ class SinkWrite:
             return self._has_begun
 
     def give_up(self) -> bool:
-        """Let nothing of it begin from now on; return True if something has begun."""
+        """Let it not begin from now on; return True if it has begun, and may go on."""
         with self._lock:
             self._is_given_up = True
             return self._has_begun
@@ -234,7 +234,7 @@ class SinkWrite:
         if known >= transaction_version(self._write.version, 0) and known != self._own_transaction:
             raise _TakenError(f"Write {self._write.version} is in {self._sink.address}, of another run.")
         with self._lock:
-            if self._is_given_up:
+            if self._is_given_up and not self._has_begun:
                 raise WriteGivenUpError(f"Write {self._write.version} was given up.")
             self._has_begun = True
         if rows is None:

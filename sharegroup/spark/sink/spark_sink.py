@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ from sharegroup.client.sink_commits import (
     resolution,
     transaction_version,
 )
+from sharegroup.client.sink_table import WRITE_EXPIRY_MS
 from sharegroup.config.spark_sink import MERGE, SparkSinkConfig
 from sharegroup.errors import SinkError, UndecidedWriteError, WriteFencedError
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
@@ -63,7 +65,8 @@ class SparkSink:
         if self._table.file_count < _MANY_FILES:
             self._session.conf.set(*_FEW_TASKS)
         self._log = ClassicTableLog(self._session, self._table.location)
-        check_table(self._table, self._snapshot().insertable, self._config)
+        self._expiry_ms = 0
+        self.check(WRITE_EXPIRY_MS)
         check_writers(spark, self._table, self._config.sink_writers)
         self._log.check_writable()
 
@@ -81,6 +84,19 @@ class SparkSink:
     def sink(self) -> Sink:
         """The table, with its version when it was last read: a fetch names it."""
         return self._sink
+
+    def check(self, expiry_ms: int) -> None:
+        """Check that the table remembers commits for as long as the group's writes are looked up.
+
+        Args:
+            expiry_ms: `share.exactly.once.write.expiry.ms` of the group.
+
+        Raises:
+            SinkError: it does not.
+        """
+        if expiry_ms != self._expiry_ms:
+            check_table(self._table, self._snapshot().insertable, self._config, expiry_ms)
+            self._expiry_ms = expiry_ms
 
     def refresh(self) -> Sink:
         """Read the table's version, and return the table with it.
@@ -101,6 +117,10 @@ class SparkSink:
         snapshot = self._snapshot()
         if snapshot.table_id != write.table_id:
             return resolution(write, write.table_id, [], is_closed=True)
+        if write.opened_ms and time.time_ns() // 1_000_000 - write.opened_ms > self._expiry_ms:
+            raise _undecided(
+                write, f"was opened more than {self._expiry_ms} ms ago, and the table may have forgotten it"
+            )
         if snapshot.transaction(write.app_id) < transaction_version(write.version):
             return None
         return self.resolution_of(write, snapshot)
@@ -129,11 +149,7 @@ class SparkSink:
         """
         commits = commits_of(self._log, snapshot, write, range(write.sink_version + 1, snapshot.version + 1))
         if not any(commit.metadata.part == CLOSING_PART for commit in commits):
-            raise UndecidedWriteError(
-                f"Write {write.version} of {write.app_id} is in the table, and the log does not have its commit any "
-                "more.",
-                "An administrator has to decide it: `sharegroup groups resolve --write`.",
-            )
+            raise _undecided(write, "is in the table, and the log does not have its commit any more")
         return resolution(write, write.table_id, commits, is_closed=True)
 
     # The commits of a write.
@@ -217,6 +233,13 @@ class SparkSink:
             # Said in any case: a setting of the session would decide otherwise.
             "mergeSchema": str(self._config.sink_schema_evolution).lower(),
         }
+
+
+def _undecided(write: UnresolvedWrite, reason: str) -> UndecidedWriteError:
+    return UndecidedWriteError(
+        f"Write {write.version} of {write.app_id} {reason}.",
+        "An administrator has to decide it: `sharegroup groups resolve --write`.",
+    )
 
 
 def _user_metadata(spark: SparkSession) -> str:

@@ -251,7 +251,7 @@ class SourceMember:
 
     def _resolved(self, batch: AcquiredOffset, was_active: bool) -> ResolveWriteRequest | None:
         """Return what the sink says of a committed batch; None if that is reported later, or if there is no sink."""
-        if batch.write is None or self._sink is None:
+        if batch.write is None or self._sink is None or self._resolver is None:
             return None
         write = batch.write.unresolved
         if (resolved := self._sink.look(write)) is not None:
@@ -264,7 +264,7 @@ class SourceMember:
             )
         # The application was told so when it ran; or all records were deleted from the log.
         logger.warning(self._event("batch_not_written", batch=batch.number, sink=batch.write.address))
-        self.group_member.look_up(write)
+        self._resolver.add(write)
         return None
 
     def close(self) -> None:
