@@ -384,11 +384,12 @@ class _Worker:
             self._size.worked_off(sum(held.record_count for held in ranges), began_ms, ended_ms)
         if self._sink is not None:
             self._member.name_sink(self._sink.sink)
-            self._sink.check(self._member.write_expiry_ms or WRITE_EXPIRY_MS)
         self._member.fetch_next(self._size.records)
         if not self._end(active, outcome, ended_ms):
             return Outcome(error=outcome.error)
         self._log_acknowledgements(outcome.acknowledgements, (ended_ms - began_ms) / 1_000)
+        if self._sink is not None:
+            self._sink.check(self._member.write_expiry_ms or WRITE_EXPIRY_MS)
         return outcome
 
     def _end(self, active: LockedRecords, outcome: Outcome, ended_ms: int) -> bool:

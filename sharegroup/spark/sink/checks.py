@@ -1,7 +1,7 @@
 """Checks of a sink at the start: whether a table can keep what `sharegroup.spark.sink` promises.
 
-Partitions, generated and identity columns, NOT NULL, column mapping, deletion vectors and row tracking change nothing of
-it. What Delta forgets, and what it lets nobody look up, does.
+Partitions, generated and identity columns, NOT NULL, column mapping, deletion vectors and row tracking change nothing
+of it. What Delta forgets, and what it lets nobody look up, does.
 """
 
 from __future__ import annotations
