@@ -66,7 +66,8 @@ class WrittenCalls:
         self._ranges = ranges
         self._unreadable = unreadable
         self._event = event
-        self._has_parts = False
+        self._in_parts: set[Acknowledgement] = set()
+        """Acknowledgements that are in the commits of parts."""
         self._resolved: ResolveWriteRequest | None = None
         self._failure: SinkError | None = None
 
@@ -77,13 +78,13 @@ class WrittenCalls:
     def call(self, part: list[HeldRange]) -> list[Acknowledgement]:
         """Call the handler, and commit its rows; return the acknowledgements, which are in the commit."""
         handled = self._handle(part)
-        is_whole = not self._has_parts and _record_count(part) == _record_count(self._ranges)
+        is_whole = not self._in_parts and _record_count(part) == _record_count(self._ranges)
         try:
             if is_whole:
                 self._resolved = self._write.commit(handled.rows, [*handled.acknowledgements, *self._unreadable])
             else:
                 self._write.commit_part(handled.rows, handled.acknowledgements)
-                self._has_parts = True
+                self._in_parts.update(handled.acknowledgements)
         except SinkError as error:
             self._failure = error
             raise
@@ -99,7 +100,8 @@ class WrittenCalls:
         if self._resolved is None and self._failure is None:
             if not self._write.give_up():
                 return
-            self._end(lambda: self._write.close(outcome.acknowledgements))
+            rest = [ack for ack in outcome.acknowledgements if ack not in self._in_parts]
+            self._end(lambda: self._write.close(rest))
         elif isinstance(self._failure, WriteFencedError):
             self._end(self._write.fence)
         outcome.resolved = self._resolved

@@ -122,7 +122,10 @@ class SinkWrite:
             rows.unpersist()
 
     def close(self, acknowledgements: Iterable[Acknowledgement]) -> ResolveWriteRequest:
-        """Close a write that has begun, with the records that were given up; return what the table says of it.
+        """Close a write that has begun, with the records that no part has; return what the table says of it.
+
+        Args:
+            acknowledgements: of these records; none is accepted, since there are no results of it.
 
         Raises:
             Exception: as of `commit`.
