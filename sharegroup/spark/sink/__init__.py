@@ -3,7 +3,7 @@
 A write is that of one acquisition (`core/open_writes.py`): an application id and a version, which are the transaction
 of its commits. Delta refuses a transaction that is not above the one it knows.
 
-1. `checks` decides at the start whether the table, and those who commit to it, can keep that; `commit_lock` keeps
+1. `checks` decides at the start whether the table, and those who commit to it, can keep that. `commit_lock` keeps
    other programs from a table on a local disk.
 2. `sink_write` commits the results of an acquisition: all in one commit, which closes the write, or in rising parts, and
    then the closing one. The acknowledgements of its records are in the commit's `userMetadata`.
