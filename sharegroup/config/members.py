@@ -18,6 +18,7 @@ from sharegroup.config.model import (
     invalid_relation,
     order_text,
 )
+from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.config.table_location import STORAGE_OPTIONS, is_in_store
 
 AcquireModeName = Literal["batch_optimized", "record_limit"]
@@ -240,7 +241,7 @@ class AdminConfig(Config):
     )
 
 
-class WorkerConfig(Config):
+class WorkerConfig(SparkSinkConfig):
     """Configuration of a Spark worker.
 
     A worker pays for a Spark job with each range of records, not for each record. So its ranges grow to what the last
@@ -262,6 +263,11 @@ class WorkerConfig(Config):
         default=10_000_000,
         description="Most records of a range, and where it is set, those of the first one; a soft limit with "
         "`batch_optimized`. Where it is not set, the first one has 100, and all have 256 MiB at most.",
+    )
+    sink: str = Field(
+        default="",
+        description="Delta table, by path, URI, or name in a catalog; with it, the rows that the handler returns get "
+        "into the table exactly once, and the group has `share.exactly.once.enable`.",
     )
     worker_ranges_in_flight: Annotated[Int, Field(ge=1, le=64)] = Field(
         default=2, description="Ranges of records that are read or processed at once."

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from sharegroup.config.model import Allowed, Bool, Config, invalid_relation, parse_list
+from sharegroup.errors import ConfigurationError
 
 ColumnNames = Annotated[tuple[str, ...], BeforeValidator(parse_list), Allowed("names of columns, comma-separated")]
 
@@ -40,8 +41,29 @@ class SparkSinkConfig(Config):
         "says that all writers of the table are in one Spark driver, `atomic` that the session's log store is atomic.",
     )
 
+    @property
+    def given(self) -> dict[str, object]:
+        """The keys of a sink that differ from their defaults, with their values."""
+        keys = SparkSinkConfig.key_names()
+        return {key: self.value(key) for key in keys if self.value(key) != _DEFAULTS.value(key)}
+
+    @property
+    def sink_config(self) -> SparkSinkConfig:
+        """The keys of a sink alone."""
+        return SparkSinkConfig.from_mapping(self.given)
+
+    def check_no_sink(self) -> None:
+        """Check that no key of a sink is set, since there is none.
+
+        Raises:
+            ConfigurationError: one is.
+        """
+        if self.given:
+            key = next(iter(self.given))
+            raise ConfigurationError(f"{key} is set, and there is no sink.", "Set sink to a Delta table.")
+
     @model_validator(mode="after")
-    def _check_relations(self) -> Self:
+    def _check_merge(self) -> Self:
         is_merge = self.sink_mode == MERGE
         if is_merge != bool(self.sink_merge_keys):
             raise invalid_relation(
@@ -50,3 +72,6 @@ class SparkSinkConfig(Config):
         if self.sink_merge_condition and not is_merge:
             raise invalid_relation("sink.merge.condition needs sink.mode merge", "sink.mode", "sink.merge.condition")
         return self
+
+
+_DEFAULTS = SparkSinkConfig()

@@ -31,12 +31,10 @@ from sharegroup.client.sink_table import WRITE_EXPIRY_MS
 from sharegroup.client.write_resolver import WriteResolver
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import WorkerConfig
-from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
     ApiError,
-    ConfigurationError,
     HandlerFailedError,
     LogUnavailableError,
     ShareGroupError,
@@ -54,6 +52,7 @@ from sharegroup.spark.handler_threads import HandlerThreads
 from sharegroup.spark.lock_renewals import LockedRecords, LockRenewals
 from sharegroup.spark.range_size import RangeSize
 from sharegroup.spark.session import check_log, check_running, is_running
+from sharegroup.spark.sink.open_sinks import open_sink
 from sharegroup.spark.sink.sink_write import SinkWrite
 from sharegroup.spark.sink.spark_sink import SparkSink
 from sharegroup.spark.sources import register
@@ -118,7 +117,7 @@ def process(
         stop: ends the work: active handlers may finish for a while, then their records are released; acquisitions that
             no handler has received are returned unread.
         once_timeout_s: end when there is nothing left to acquire; the longest wait for a processor's response.
-        sink: a Delta table, by path, URI, or name in a catalog; the configuration may have the keys of SparkSinkConfig.
+        sink: a Delta table, by path, URI, or name in a catalog, instead of the one of the configuration.
 
     Raises:
         ConfigurationError: a key or value of the configuration is wrong, or the session's executors are on other
@@ -132,10 +131,9 @@ def process(
         ShareGroupError: the cause that ended the membership.
     """
     address, topics = log_address(config), channel_topics(config)
-    further = (*CHANNEL_KEYS, *SparkSinkConfig.key_names())
-    worker_config = WorkerConfig.from_mapping({key: value for key, value in config.items() if key not in further})
+    worker_config = WorkerConfig.from_mapping({key: value for key, value in config.items() if key not in CHANNEL_KEYS})
     check_log(spark, address)
-    table = _sink(spark, config, sink)
+    table = _sink(spark, worker_config, worker_config.sink if sink is None else os.fspath(sink))
     register(spark)
     stop = stop or threading.Event()
     condition = StopOnRequest(stop) if once_timeout_s is None else StopWhenDrained(stop, once_timeout_s)
@@ -149,16 +147,10 @@ def process(
             _Worker(spark, log, address, worker_config, size, handler, member, condition, metrics, table).run()
 
 
-def _sink(
-    spark: SparkSession, config: Mapping[str, object], address: str | os.PathLike[str] | None
-) -> SparkSink | None:
-    values = {key: config[key] for key in SparkSinkConfig.key_names() if key in config}
-    if address is not None:
-        return SparkSink(spark, os.fspath(address), SparkSinkConfig.from_mapping(values))
-    if values:
-        raise ConfigurationError(
-            f"{', '.join(values)} is set, and the worker has no sink.", 'Pass `process` the table: sink="PATH".'
-        )
+def _sink(spark: SparkSession, config: WorkerConfig, address: str) -> SparkSink | None:
+    if address:
+        return open_sink(spark, address, config.sink_config)
+    config.check_no_sink()
     return None
 
 

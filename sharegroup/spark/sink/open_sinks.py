@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -26,8 +25,3 @@ def open_sink(spark: SparkSession, address: str, config: SparkSinkConfig) -> Spa
         if key not in _open:
             _open[key] = SparkSink(spark, address, config)
         return _open[key]
-
-
-def sink_config(values: Mapping[str, object]) -> SparkSinkConfig:
-    """Return the configuration of a sink among other values, by their keys."""
-    return SparkSinkConfig.from_mapping({key: values[key] for key in SparkSinkConfig.key_names() if key in values})

@@ -83,17 +83,10 @@ class ShareGroupSourceConfig(SparkSinkConfig):
                 "share.acknowledgement.mode",
                 "sink",
             )
-        if self.sink_values and not self.sink:
-            key = next(iter(self.sink_values))
+        if self.given and not self.sink:
+            key = next(iter(self.given))
             raise invalid_relation(f"{key} is set, and sink is not", key, "sink")
         return self
-
-    @property
-    def sink_values(self) -> dict[str, object]:
-        """The options of the sink, by key, that differ from their defaults."""
-        defaults = SparkSinkConfig()
-        keys = SparkSinkConfig.key_names()
-        return {key: self.value(key) for key in keys if self.value(key) != defaults.value(key)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,13 @@ from pyspark.sql import DataFrame
 from sharegroup.client.held_records import HeldRange
 from sharegroup.client.held_writes import HeldWrite
 from sharegroup.client.pending_acknowledgements import Acknowledgement
+from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError, WriteFencedError
 from sharegroup.event_log import Event
 from sharegroup.spark import connect
 from sharegroup.spark.acknowledgement_frame import acknowledgements_of, check_not_renewed
-from sharegroup.spark.sink.open_sinks import open_sink, sink_config
+from sharegroup.spark.sink.open_sinks import open_sink
 from sharegroup.spark.sink.sink_write import SinkWrite
 from sharegroup.spark.source.folder import AcknowledgementFolder
 
@@ -95,7 +96,7 @@ def write_once(batch: DataFrame, results: DataFrame, acknowledgements: DataFrame
     ]
     acks = acknowledgements_of(acknowledgements, _ranges(named, write))
     check_not_renewed(acks)
-    sink = open_sink(results.sparkSession, write.address, sink_config(named.config))
+    sink = open_sink(results.sparkSession, write.address, SparkSinkConfig.from_mapping(named.config))
     try:
         SinkWrite(sink, write).commit(results, [*acks, *given_up])
     except WriteFencedError as error:

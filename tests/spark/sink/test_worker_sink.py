@@ -247,8 +247,14 @@ def is_resolving(site: SparkSite, group_id: str) -> bool:
 
 
 def test_keys_of_a_sink_need_one(site: SparkSite) -> None:
-    config = {"log.path": str(site.log_path), "group.id": "g", "topics": "t", "sink.mode": "append"}
-    with pytest.raises(ConfigurationError, match=r"sink\.mode is set, and the worker has no sink"):
+    config = {
+        "log.path": str(site.log_path),
+        "group.id": "g",
+        "topics": "t",
+        "sink.mode": "merge",
+        "sink.merge.keys": "k",
+    }
+    with pytest.raises(ConfigurationError, match=r"sink\.mode is set, and there is no sink"):
         process(site.spark, config, results)
 
 
