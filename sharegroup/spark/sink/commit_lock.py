@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from sharegroup.client.sink_lock import DELTA_RS, sink_lock_path
 from sharegroup.config.table_location import AZURE_SCHEMES, GOOGLE_SCHEMES, S3_SCHEMES
 from sharegroup.errors import SinkError
-from sharegroup.spark import classic, connect
+from sharegroup.spark import classic
 from sharegroup.spark.sink.classic_log import first_line
 from sharegroup.spark.sink.sink_table import SinkTable
 
@@ -50,14 +50,7 @@ def check_writers(spark: SparkSession, table: SinkTable, writers: str) -> None:
         return
     scheme = _scheme(table)
     if scheme in _LOCAL_SCHEMES:
-        if not connect.is_connect(spark):
-            _lock(spark, str(sink_lock_path(_local_path(table))))
-        elif not writers:
-            raise SinkError(
-                f"{table.address} is on a local disk, where only the JVM of one driver may commit, and this session is "
-                "one of Spark Connect: its server cannot lock the table.",
-                f"{_ONE_DRIVER}.",
-            )
+        _lock(spark, str(sink_lock_path(_local_path(table))))
     elif scheme in _ATOMIC_SCHEMES or writers:
         return
     elif not spark.conf.get(_LOG_STORE_KEY.format(scheme=scheme), None):

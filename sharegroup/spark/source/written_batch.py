@@ -23,7 +23,6 @@ from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError, WriteFencedError
 from sharegroup.event_log import Event
-from sharegroup.spark import connect
 from sharegroup.spark.acknowledgement_frame import acknowledgements_of, check_not_renewed
 from sharegroup.spark.sink.open_sinks import open_sink
 from sharegroup.spark.sink.sink_write import SinkWrite
@@ -80,10 +79,9 @@ def write_once(batch: DataFrame, results: DataFrame, acknowledgements: DataFrame
     Raises:
         InvalidRequestError: the query has no sink, the batch lacks the column, or was written before; or an
             acknowledgement is of no record of the batch, or of an unknown type.
+        ConfigurationError: the session is one of Spark Connect.
         SinkError: the sink cannot be read or written; Spark executes the batch again when the query is started again.
     """
-    if connect.is_connect(results.sparkSession):
-        raise InvalidRequestError("write_once needs a classic session; this one is of Spark Connect.")
     named = _named(batch)
     if named is None:
         # All its records were deleted from the log meanwhile.
