@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.errors import InvalidRequestError
 from sharegroup.spark import classic
+from sharegroup.spark.sink.kept_rows import kept
 from sharegroup.spark.sink.sink_table import SinkTable
 
 _VIEW = "sharegroup_results"
@@ -32,11 +32,8 @@ def merge(table: SinkTable, rows: DataFrame, config: SparkSinkConfig, options: M
     Raises:
         InvalidRequestError: two rows have one key, or a key is not among the columns.
     """
-    # Both jobs, and the one of MERGE that finds the rows to update, get the same rows.
-    is_ours = not rows.is_cached
-    if is_ours:
-        rows.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    # The check and MERGE, which reads them twice, get the same rows.
+    with kept(rows):
         _check_keys(rows, config.sink_merge_keys)
         # Settings of the caller's session would give their transaction to other writes of it.
         session = classic.cloned_session(rows.sparkSession)
@@ -48,9 +45,6 @@ def merge(table: SinkTable, rows: DataFrame, config: SparkSinkConfig, options: M
             session.sql(_statement(table, rows.columns, config))
         after = classic.last_committed_version(session)
         return None if after == before else after
-    finally:
-        if is_ours:
-            rows.unpersist()
 
 
 def _statement(table: SinkTable, columns: Sequence[str], config: SparkSinkConfig) -> str:

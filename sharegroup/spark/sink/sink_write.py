@@ -30,6 +30,7 @@ from sharegroup.client.sink_commits import (
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import ShareGroupError, SinkError, WriteFencedError
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
+from sharegroup.spark.sink.kept_rows import kept
 from sharegroup.spark.sink.spark_sink import SparkSink
 from sharegroup.spark.sink.table_log import NO_TRANSACTION, Snapshot
 
@@ -110,16 +111,13 @@ class SinkWrite:
         acknowledgements = list(acknowledgements)
         accepted = [ack for ack in acknowledgements if _is_accepted(ack)]
         # Computed first: so a handler that fails costs no commit.
-        rows = rows.persist()
-        try:
+        with kept(rows):
             rows.count()
             # What is accepted is in the commit of its results; the rest needs no rows.
-            for chunk in _chunks([ack for ack in acknowledgements if not _is_accepted(ack)]):
+            for chunk in _chunks(ack for ack in acknowledgements if not _is_accepted(ack)):
                 self._commit_part(None, chunk)
             if accepted:
                 self._commit_part(rows, named_partitions(accepted))
-        finally:
-            rows.unpersist()
 
     def close(self, acknowledgements: Iterable[Acknowledgement]) -> ResolveWriteRequest:
         """Close a write that has begun, with the records that no part has; return what the table says of it.
