@@ -110,14 +110,17 @@ class SinkWrite:
         """
         acknowledgements = list(acknowledgements)
         accepted = [ack for ack in acknowledgements if _is_accepted(ack)]
+        others = [ack for ack in acknowledgements if not _is_accepted(ack)]
         # Computed first: so a handler that fails costs no commit.
         with kept(rows):
             rows.count()
             # What is accepted is in the commit of its results; the rest needs no rows.
-            for chunk in _chunks(ack for ack in acknowledgements if not _is_accepted(ack)):
+            first, *further = _chunks(acknowledgements) or [[]]
+            if further:
+                first, further = named_partitions(accepted), _chunks(others)
+            self._commit_part(rows, first)
+            for chunk in further:
                 self._commit_part(None, chunk)
-            if accepted:
-                self._commit_part(rows, named_partitions(accepted))
 
     def close(self, acknowledgements: Iterable[Acknowledgement]) -> ResolveWriteRequest:
         """Close a write that has begun, with the records that no part has; return what the table says of it.
@@ -165,9 +168,16 @@ class SinkWrite:
             )
             table_version = self._committed(rows, metadata)
             resolved = self._read_back(metadata, table_version)
-        except _TakenError:
+        except ShareGroupError as error:
+            if not isinstance(error, _TakenError):
+                raise
             # Of a first run of the same write, or of one that fenced it.
             resolved = self.fence()
+        except Exception as error:
+            if not before:
+                raise
+            # Parts of it have decided on some records, so that no other parts may decide on them again.
+            raise SinkError(f"Write {self._write.version} could not be completed: {error}") from error
         if resolved.others is None and not resolved.partitions:
             raise self._fenced()
         return resolved
