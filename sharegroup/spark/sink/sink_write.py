@@ -28,7 +28,7 @@ from sharegroup.client.sink_commits import (
     transaction_version,
 )
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import ShareGroupError, SinkError, WriteFencedError
+from sharegroup.errors import InvalidRequestError, ShareGroupError, SinkError, WriteFencedError
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
 from sharegroup.spark.sink.kept_rows import kept
 from sharegroup.spark.sink.spark_sink import SparkSink
@@ -97,7 +97,7 @@ class SinkWrite:
         others = [ack for ack in acknowledgements if not _is_accepted(ack)]
         # Records that this run does not hold any more are not accepted by being left out.
         names_all = sum(len(ack.offsets) for ack in acknowledgements) < self._record_count
-        return self._finished(rows, others, named_partitions(accepted) if names_all else [], names_all=names_all)
+        return self._finished(rows, others, _one_commit(accepted) if names_all else [], names_all=names_all)
 
     def commit_part(self, rows: DataFrame, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Commit the results of some of the records.
@@ -117,7 +117,7 @@ class SinkWrite:
             # What is accepted is in the commit of its results; the rest needs no rows.
             first, *further = _chunks(acknowledgements) or [[]]
             if further:
-                first, further = named_partitions(accepted), _chunks(others)
+                first, further = _one_commit(accepted), _chunks(others)
             self._commit_part(rows, first)
             for chunk in further:
                 self._commit_part(None, chunk)
@@ -168,11 +168,11 @@ class SinkWrite:
             )
             table_version = self._committed(rows, metadata)
             resolved = self._read_back(metadata, table_version)
-        except ShareGroupError as error:
-            if not isinstance(error, _TakenError):
-                raise
+        except _TakenError:
             # Of a first run of the same write, or of one that fenced it.
             resolved = self.fence()
+        except SinkError:
+            raise
         except Exception as error:
             if not before:
                 raise
@@ -276,6 +276,21 @@ def _chunks(acknowledgements: Iterable[Acknowledgement]) -> list[list[ResolvedPa
     """Divide acknowledgements so that each group fits into the metadata of a commit."""
     named = [(partition, each) for partition in named_partitions(acknowledgements) for each in partition.ranges]
     return [_grouped(named[start : start + _RANGES_PER_COMMIT]) for start in range(0, len(named), _RANGES_PER_COMMIT)]
+
+
+def _one_commit(acknowledgements: Iterable[Acknowledgement]) -> list[ResolvedPartition]:
+    """Return what one commit names.
+
+    Raises:
+        InvalidRequestError: it is too much; results of fewer records need less.
+    """
+    chunks = _chunks(acknowledgements)
+    if len(chunks) > 1:
+        raise InvalidRequestError(
+            f"The accepted records are more than {_RANGES_PER_COMMIT} ranges of offsets, too many for one commit.",
+            "Set max.poll.records to less.",
+        )
+    return chunks[0] if chunks else []
 
 
 def _grouped(named: Iterable[tuple[ResolvedPartition, ResolvedRange]]) -> list[ResolvedPartition]:
