@@ -588,7 +588,7 @@ def text_of(settings: Settings, flat_key: str) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-OF_STORES = "state.table.storage."
+OF_STORES = ("state.table.storage.", "sink.storage.")
 
 
 @pytest.mark.parametrize("key", sorted(key for key in FLAT_KEYS if not key.startswith(OF_STORES)))
