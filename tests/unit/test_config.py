@@ -548,6 +548,7 @@ def test_last_of_repeated_flags_counts() -> None:
 SAMPLES: dict[str, str] = {
     "topics": "a,b",
     "share.acknowledgement.mode": "explicit",
+    "sink": "/x",
     "share.acquire.mode": "record_limit",
     "group.share.assignors": "simple",
     "group.share.min.heartbeat.interval.ms": "4999",
