@@ -79,7 +79,9 @@ class SinkWriter:
             WriteFencedError: the sink refused the commit whole; its records come again.
             SinkError: it is unknown whether the sink has it; its records come again if not.
         """
-        member = self._joined()
+        if self._member is None:
+            return
+        member = self._member
         planned = self._handed_out.plan(acknowledgements, member.waits_with)
         if not planned:
             return
