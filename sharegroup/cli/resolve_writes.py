@@ -67,7 +67,8 @@ def resolve(
     \b
     Example:
       sharegroup groups resolve --group orders
-      sharegroup groups resolve --group orders --write 4711 --as not-written --reason "sink dropped" --execute
+      sharegroup groups resolve --group orders --write 4711 --as not-written \\
+        --reason "the sink is gone" --execute
     """
     if (version is None) != (decision is None):
         raise click.UsageError("--write and --as go together.")

@@ -34,7 +34,13 @@ from sharegroup.client.sink_commits import (
     transaction_version,
 )
 from sharegroup.client.sink_lock import SharedSinkLock
-from sharegroup.client.sink_table import WRITE_EXPIRY_MS, SinkTable, check_table, forgets_transactions
+from sharegroup.client.sink_table import (
+    WRITE_EXPIRY_MS,
+    SinkTable,
+    check_committers,
+    check_table,
+    forgets_transactions,
+)
 from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import SinkError, UndecidedWriteError
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
@@ -103,6 +109,9 @@ class DeltaSink:
             ),
             expiry_ms,
         )
+        last = table.history(1)[0]
+        engine = str(last.get("engineInfo", last.get("clientVersion", "")))
+        check_committers(self._address, self._options, engine)
         self._expiry_ms = expiry_ms
 
     @property
