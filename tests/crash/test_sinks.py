@@ -18,6 +18,7 @@ from sharegroup.audit.verification.verify import verify
 from sharegroup.client.write_decisions import open_writes
 from sharegroup.core.record_state import Cause, RecordState
 from tests.crash.deployment import Deployment
+from tests.crash.pausing import pause
 from tests.crash.transacting_process import Specification, TransactingProcess, is_rejected
 from tests.support.site import BROKER, Site
 
@@ -125,7 +126,7 @@ def test_consumers_are_killed_and_stand_still(deployment: Deployment, crash_coun
                 run.consumers[index].kill()
                 run.consumers[index] = run.started()
             else:
-                run.consumers[index].pause()
+                pause(run.site, run.consumers[index])
                 # Others look its writes up once its locks have ended, and it wakes up late.
                 run.await_end_of_records()
                 run.consumers[index].resume()
