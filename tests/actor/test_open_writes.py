@@ -237,6 +237,14 @@ class TestOpenWrites:
         resolve(group, write, ACCEPT)
         assert bob.fetched(waiting).record_count == 2
 
+    def test_a_sink_that_the_group_does_not_list_is_refused(self) -> None:
+        group = new_group(share_exactly_once_sinks="/tables/totals, /tables/more")
+        assert acquire(writer(group), max_records=2)
+        refused = writer(group, "bob", OTHER_TABLE).fetch([ORDERS])
+        assert refused.error_code == InvalidRequestError.code
+        assert refused.response is not None
+        assert "share.exactly.once.sinks of group" in refused.response.error_message
+
     def test_versions_of_an_application_id_rise_although_fetches_are_served_out_of_order(self) -> None:
         group = new_group(0, 5)
         anna, bob = writer(group), writer(group, "bob")
