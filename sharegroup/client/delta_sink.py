@@ -350,7 +350,7 @@ def _properties(text: str, transactions: Mapping[str, int]) -> CommitProperties:
 
 def _is_partial(metadata: WriteMetadata) -> bool:
     """Return True if a commit that closes a write may have others of the same write before it."""
-    return metadata.is_fence or metadata.names_all
+    return metadata.is_fence or metadata.after is not None
 
 
 def _check_remembered(table: DeltaTable, write: UnresolvedWrite, expiry_ms: int) -> None:
