@@ -77,8 +77,8 @@ class FetchService:
     ) -> list[ServedFetch]:
         """Acquire records for waiting fetches, and return those that get a response now.
 
-        A fetch is complete when it got records or writes to look up, carried acknowledgements, met an error, or has
-        waited long enough.
+        A fetch is complete when it got records or writes to look up, carried acknowledgements, met an error, has waited
+        long enough, or cannot open a write any more: its member fetches again.
         """
         terms = _Terms(limits, isolation_level, time.lock_start_ms, is_paused, most_writes)
         changed = self._partitions.take_changed(terms.now_ms)
@@ -94,15 +94,16 @@ class FetchService:
             responses = dict(fetch.acknowledged)
             if fetch.max_records:
                 _refuse_unknown(session, self._partitions, responses)
-            write = None
+            write, is_overtaken = None, False
             if terms.allow(fetch):
-                write = self._next_write(fetch, terms)
+                is_overtaken = self._is_overtaken(fetch)
+                write = None if is_overtaken else self._next_write(fetch, terms)
                 if write is not None or fetch.sink is None:
                     for key, runs in self._acquired(session, fetch, terms, claims, write):
                         responses[key] = _with_records(key, responses.get(key), runs)
                 claims.withdraw()
             unresolved = self._unresolved(fetch, terms.now_ms)
-            if responses or unresolved or fetch.deadline_ms <= terms.now_ms:
+            if responses or unresolved or is_overtaken or fetch.deadline_ms <= terms.now_ms:
                 body = _response(session, responses, terms)
                 served.append((session, _with_writes(body, write, unresolved)))
         # The acquisitions of this service have already updated its index.
@@ -165,6 +166,9 @@ class FetchService:
             range_count += len(runs)
             if takes_suspects or wanted <= 0 or range_count >= MAX_RANGES_PER_RESPONSE:
                 break
+
+    def _is_overtaken(self, fetch: PendingFetch) -> bool:
+        return fetch.sink is not None and self._partitions.writes.is_overtaken(fetch.sink, fetch.request_offset)
 
     def _next_write(self, fetch: PendingFetch, terms: _Terms) -> OpenWrite | None:
         """Return the write for the records that a fetch may acquire; it is opened with the first of them."""

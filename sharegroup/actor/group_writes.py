@@ -62,6 +62,8 @@ class GroupWrites:
         """Table id → versions that the next fetch gets, in order."""
         self._refused_tables: set[str] = set()
         """Tables for which a fetch acquired nothing, since too many writes were open."""
+        self._highest: dict[str, int] = {}
+        """Table id → the highest version of a write that was opened."""
         self._freed_tables: set[str] = set()
 
     def __iter__(self) -> Iterator[OpenWrite]:
@@ -97,10 +99,19 @@ class GroupWrites:
         app_id = f"{self._prefix_of(sink.table_id)}{0 if slots is None else slots.lowest_free}"
         return OpenWrite(version, app_id, sink.table_id, sink.address, sink.version, now_ms)
 
+    def is_overtaken(self, sink: Sink, version: int) -> bool:
+        """Return True if a fetch cannot open a write, since a later fetch has: its version would be below a known one.
+
+        Args:
+            version: offset of the fetch.
+        """
+        return version < self._highest.get(sink.table_id, version)
+
     def opened(self, key: PartitionKey, write: OpenWrite) -> None:
         """Record that a write is open in a share-partition."""
         keys = self._keys.setdefault(write.version, set())
         if not keys:
+            self._highest[write.table_id] = max(write.version, self._highest.get(write.table_id, write.version))
             self._writes[write.version] = write
             self._counts[write.table_id] = self._counts.get(write.table_id, 0) + 1
             slots = self._slots.setdefault(write.table_id, _Slots())

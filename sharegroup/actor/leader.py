@@ -239,8 +239,14 @@ class Leader:
         return not self._partitions and not len(self._sessions) and not len(self._uninitialized) and not self._overrides
 
     def _fetch(self, message: LoggedRequest) -> None:
-        timeout_ms, is_exactly_once = self._config.share_session_timeout_ms, self._config.share_exactly_once_enable
-        self._requests.fetch(message, self._limits, timeout_ms, is_exactly_once=is_exactly_once)
+        config = self._config
+        self._requests.fetch(
+            message,
+            self._limits,
+            config.share_session_timeout_ms,
+            is_exactly_once=config.share_exactly_once_enable,
+            sinks=config.exactly_once_sinks if config.share_exactly_once_sinks else frozenset(),
+        )
 
     def _acknowledge(self, message: LoggedRequest) -> None:
         self._requests.acknowledge(message, self._limits)

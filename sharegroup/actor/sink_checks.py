@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from sharegroup.errors import InvalidRequestError
 
 EXACTLY_ONCE_KEY = "share.exactly.once.enable"
+SINKS_KEY = "share.exactly.once.sinks"
 
 
 def check_sink(group_id: str, *, has_sink: bool, is_exactly_once: bool) -> None:
@@ -26,3 +29,16 @@ def check_sink(group_id: str, *, has_sink: bool, is_exactly_once: bool) -> None:
         "no result.",
         "Give the member a sink (a release without sinks cannot be a member), or use another group.",
     )
+
+
+def check_listed(group_id: str, address: str, sinks: Set[str]) -> None:
+    """Check that a sink is one of those that the configuration of a group lists, if it lists any.
+
+    Raises:
+        InvalidRequestError: it is not.
+    """
+    if sinks and address not in sinks:
+        raise InvalidRequestError(
+            f"The sink {address} is not in {SINKS_KEY} of group {group_id}: {', '.join(sorted(sinks))}.",
+            f"Add it with `sharegroup groups configure --group {group_id} --alter`, or use another group.",
+        )

@@ -12,7 +12,7 @@ from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSetti
 from sharegroup.config.connections import PASSED
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import CONSUMER_REFUSED, ShareConsumerConfig
-from sharegroup.config.table_location import TableLocation, sink_location
+from sharegroup.config.table_location import TableLocation
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import ConfigurationError, ShareGroupError
 from sharegroup.logs.port import Log
@@ -60,7 +60,7 @@ def consumer_settings(config: object, further: Mapping[str, object]) -> Consumer
     except ConfigurationError as error:
         raise construction_error(error) from error
     member = _member_settings(consumer, channel_topics(values.by_key))
-    sink = sink_location(consumer.sink, consumer.sink_storage) if consumer.sink else None
+    sink = TableLocation(consumer.sink, consumer.sink_storage) if consumer.sink else None
     return ConsumerSettings(connection=connection, config=consumer, member=member, sink=sink)
 
 

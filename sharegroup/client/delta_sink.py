@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from sharegroup.client.sink_commits import (
@@ -34,7 +34,13 @@ from sharegroup.client.sink_commits import (
     transaction_version,
 )
 from sharegroup.client.sink_lock import SharedSinkLock
-from sharegroup.client.sink_table import WRITE_EXPIRY_MS, SinkTable, check_table, forgets_transactions
+from sharegroup.client.sink_table import (
+    WRITE_EXPIRY_MS,
+    SinkTable,
+    check_committers,
+    check_table,
+    forgets_transactions,
+)
 from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import SinkError, UndecidedWriteError
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
@@ -44,8 +50,18 @@ _MAX_ATTEMPTS = 20
 """Attempts to fence one write; each failure means that another commit of the same write came between."""
 _MAX_COMMIT_RETRIES = 1_000
 """Attempts of delta-rs to commit beside writers of other transactions."""
+_LATEST_S = 10.0
+"""A commit reads one by one what others have committed since the version that it starts from: it is not old."""
 _NONE = -1
 _DECIDE_BY_HAND = "An administrator has to decide it: `sharegroup groups resolve --write`."
+
+
+class _LatestTable(NamedTuple):
+    """The table after the last commit of this process: its newest log file, and until when it may begin another one."""
+
+    table: DeltaTable
+    lines: list[str]
+    until_s: float
 
 
 class DeltaSink:
@@ -64,6 +80,7 @@ class DeltaSink:
         self._options = dict(storage_options or {})
         self._user_metadata = user_metadata
         self._expiry_ms = WRITE_EXPIRY_MS
+        self._latest: _LatestTable | None = None
         self._lock = None if is_in_store(address) else SharedSinkLock(Path(address))
         try:
             self._load()
@@ -103,6 +120,9 @@ class DeltaSink:
             ),
             expiry_ms,
         )
+        last = table.history(1)[0]
+        engine = str(last.get("engineInfo", last.get("clientVersion", "")))
+        check_committers(self._address, self._options, engine)
         self._expiry_ms = expiry_ms
 
     @property
@@ -128,13 +148,14 @@ class DeltaSink:
             SinkError: the table cannot be written: the commit may still get into it.
         """
         text = metadata_text([part.metadata for part in parts], self._user_metadata)
-        table = self._load()
-        version = table.version()
+        table = self._latest_table()
+        before = table.version()
         if all(_may_begin(table, part) for part in parts):
-            self._append(table, parts, rows, text)
-            reports = self._read_back(version, parts)
+            table = table if self._has_appended(table, parts, rows, text) else self._load()
+            reports = self._read_back(table, before, parts)
             if reports is not None:
                 return SinkCommit(is_written=True, reports=reports)
+        self._latest = None
         lookups = [self._lookup(part.write) for part in parts]
         return SinkCommit(
             is_written=all(_has_part(commits, part) for commits, part in zip(lookups, parts, strict=True)),
@@ -172,14 +193,28 @@ class DeltaSink:
             f"Write {write.version} could not be fenced in {self._address} in {_MAX_ATTEMPTS} attempts.", "Try again."
         )
 
-    def _read_back(self, before: int, parts: Sequence[WritePart]) -> list[ResolveWriteRequest] | None:
+    def _latest_table(self) -> DeltaTable:
+        """Return the table as the last commit of this process has left it, or open it, which takes as long as a commit.
+
+        A commit is checked against all that came after the version that it starts from. But if the table was dropped
+        and created again, an old version must not begin a commit: the file of that version shows it.
+        """
+        latest, self._latest = self._latest, None
+        if latest is None or time.monotonic() >= latest.until_s:
+            return self._load()
+        is_same = [lines for _, lines in self._log_files(latest.table, latest.table.version())] == [latest.lines]
+        return latest.table if is_same else self._load()
+
+    def _read_back(
+        self, table: DeltaTable, before: int, parts: Sequence[WritePart]
+    ) -> list[ResolveWriteRequest] | None:
         """Return what the log says of parts that were committed after a version; None if it does not have them."""
-        table = self._load()
         if any(_known_transaction(table, part.write) != part.transaction_version for part in parts):
             return None
+        files = list(self._log_files(table, before + 1))
         commits = {
             (commit.metadata.app_id, commit.metadata.version): commit
-            for version, lines in self._log_files(table, before + 1)
+            for version, lines in files
             for commit in commits_of(lines, version)
         }
         reports: list[ResolveWriteRequest] = []
@@ -191,9 +226,13 @@ class DeltaSink:
             # A closed write is reported with all its parts, since others of its records count as not written.
             all_parts = self._lookup(part.write) if is_closed and part.after is not None else [commit]
             reports.append(resolution(part.write, part.write.table_id, all_parts, is_closed=is_closed))
+        self._sink = self._described(table)
+        if files and files[-1][0] == table.version():
+            self._latest = _LatestTable(table, files[-1][1], time.monotonic() + _LATEST_S)
         return reports
 
-    def _append(self, table: DeltaTable, parts: Sequence[WritePart], rows: pa.Table | None, text: str) -> None:
+    def _has_appended(self, table: DeltaTable, parts: Sequence[WritePart], rows: pa.Table | None, text: str) -> bool:
+        """Commit rows, which brings the table to its new version; return False if the log has to decide."""
         properties = _properties(text, {part.write.app_id: part.transaction_version for part in parts})
         # A conflict: a fence took a transaction, or an earlier attempt whose response was lost. The log decides.
         try:
@@ -202,10 +241,11 @@ class DeltaSink:
             else:
                 write_deltalake(table, rows, mode="append", commit_properties=properties)
         except CommitFailedError:
-            return
+            return False
         except Exception as error:
             # Not only errors of Delta: the store's own come as they are.
             raise SinkError(f"The commit into {self._address} failed: {error}") from error
+        return True
 
     def _has_fenced(self, table: DeltaTable, write: Written) -> bool:
         fence = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
@@ -256,6 +296,8 @@ class DeltaSink:
             except FileNotFoundError:
                 # Cleaned up: a checkpoint has it.
                 continue
+            except Exception as error:
+                raise SinkError(f"The log of {self._address} cannot be read: {error}") from error
             yield version, lines
 
     def _load(self) -> DeltaTable:
@@ -269,7 +311,7 @@ class DeltaSink:
                 "Create it with the columns of the results, then try again. A table of a catalog has to be named by "
                 "its address, or written by a Spark worker.",
             ) from error
-        except DeltaError as error:
+        except Exception as error:
             raise SinkError(f"{self._address} cannot be read: {error}") from error
         return table
 
@@ -308,7 +350,7 @@ def _properties(text: str, transactions: Mapping[str, int]) -> CommitProperties:
 
 def _is_partial(metadata: WriteMetadata) -> bool:
     """Return True if a commit that closes a write may have others of the same write before it."""
-    return metadata.is_fence or metadata.names_all
+    return metadata.is_fence or metadata.after is not None
 
 
 def _check_remembered(table: DeltaTable, write: UnresolvedWrite, expiry_ms: int) -> None:

@@ -2,7 +2,7 @@
 
 A commit takes a part of each write of which the application has records: the whole of it where the application has the
 whole acquisition, else one of several parts, of which the last one closes the write. A part names all of its records;
-only a commit with a whole acquisition leaves those out that are accepted.
+only the last part of a whole acquisition leaves those out that are accepted.
 
 What is not in a commit is given up: as a whole write, without a commit, as long as none was begun. Once one was, or may
 have been, the records are in doubt until somebody has looked the write up.
@@ -49,6 +49,7 @@ class _Handed:
         left: share-partition → offsets that no commit has.
         missing: acknowledgements for those of them that have no record.
         record_count: records that polls returned so far.
+        committed_count: offsets that are in commits.
         after: number of the last part that is in the sink.
     """
 
@@ -57,6 +58,7 @@ class _Handed:
     left: dict[PartitionKey, RangeMap[None]] = field(default_factory=dict)
     missing: list[Acknowledgement] = field(default_factory=list)
     record_count: int = 0
+    committed_count: int = 0
     after: int | None = None
 
     @property
@@ -135,6 +137,11 @@ class HandedOutWrites:
                 del self._handed[version]
         return taken
 
+    @property
+    def missing(self) -> list[Acknowledgement]:
+        """Acknowledgements for the offsets without a record that no commit has."""
+        return [ack for handed in self._handed.values() for ack in handed.own(handed.missing)]
+
     def of_writes(self, acknowledgements: Iterable[Acknowledgement]) -> list[Acknowledgement]:
         """Return acknowledgements of handed out records, with the versions of their latest writes."""
         acknowledgements = list(acknowledgements)
@@ -147,9 +154,10 @@ class HandedOutWrites:
         ]
 
     def plan(self, acknowledgements: Sequence[Acknowledgement], waits: Callable[[int], bool]) -> list[PlannedPart]:
-        """Return the parts of a commit with these acknowledgements of the application; change nothing.
+        """Return the parts of a commit with these acknowledgements; change nothing.
 
         Args:
+            acknowledgements: of the application, and `missing`.
             waits: returns True if records of a write wait for the application, so that it cannot be closed.
         """
         return [
@@ -164,7 +172,8 @@ class HandedOutWrites:
             handed = self._handed[part.write.version]
             handed.after = part.part
             handed.remove(settles)
-            handed.missing = []
+            handed.committed_count += _offset_count(settles)
+            handed.missing = handed.own(handed.missing)
             if part.part == CLOSING_PART:
                 del self._handed[part.write.version]
 
@@ -197,14 +206,14 @@ class HandedOutWrites:
 
 
 def _planned(handed: _Handed, acknowledgements: Sequence[Acknowledgement], *, is_last: bool) -> PlannedPart | None:
-    settles = handed.own([*handed.missing, *acknowledgements])
+    settles = handed.own(acknowledgements)
     if not settles:
         return None
-    count = sum(ack.last_offset - ack.first_offset + 1 for ack in settles)
+    count = _offset_count(settles)
     is_last = is_last and count == handed.left_count
     part = 0 if handed.after is None else handed.after + 1
     is_closing = is_last or part >= _HIGHEST_OPEN_PART
-    is_whole = is_last and handed.after is None and count == handed.write.record_count
+    is_whole = is_last and handed.committed_count + count == handed.write.record_count
     named = [ack for ack in settles if ack.acknowledge_type is not AcknowledgeType.ACCEPT] if is_whole else settles
     planned = WritePart(
         handed.write.unresolved,
@@ -214,3 +223,7 @@ def _planned(handed: _Handed, acknowledgements: Sequence[Acknowledgement], *, is
         after=handed.after,
     )
     return PlannedPart(planned, tuple(settles))
+
+
+def _offset_count(acknowledgements: Iterable[Acknowledgement]) -> int:
+    return sum(ack.last_offset - ack.first_offset + 1 for ack in acknowledgements)

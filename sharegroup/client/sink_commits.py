@@ -47,6 +47,9 @@ class WriteMetadata(Message):
     app_id: AppId = Field(description="Application id of the write.")
     version: Int64 = Field(description="Its version.")
     part: int = Field(default=CLOSING_PART, ge=0, le=CLOSING_PART, description="Part of the write.")
+    after: int | None = Field(
+        default=None, ge=0, lt=CLOSING_PART, description="Part before, of the same run; null for the first one."
+    )
     is_fence: bool = Field(default=False, description="True if the commit has no rows, and keeps the write out.")
     names_all: bool = Field(default=False, description="True if all records of the commit are named, as in a part.")
     partitions: list[ResolvedPartition] = Field(
@@ -82,6 +85,7 @@ class WritePart(NamedTuple):
             app_id=self.write.app_id,
             version=self.write.version,
             part=self.part,
+            after=self.after,
             names_all=self.names_all,
             partitions=list(self.partitions),
         )

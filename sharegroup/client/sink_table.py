@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from sharegroup.config.table_location import S3_SCHEMES, is_in_store, store_address
 from sharegroup.errors import SinkError
 
 WRITE_EXPIRY_MS = 7 * 24 * 60 * 60 * 1_000
@@ -38,6 +39,8 @@ _COLUMNS: Mapping[str, str] = {
     "CURRENT_DEFAULT": "a column with a default value, which delta-rs does not fill",
 }
 """Key of a column's metadata → the feature in words."""
+
+_CONDITIONAL_PUT = "aws_conditional_put"
 
 _UNITS_MS = {
     "millisecond": 1,
@@ -84,6 +87,34 @@ def check_table(table: SinkTable, expiry_ms: int = WRITE_EXPIRY_MS) -> None:
     if unknown := sorted(set(table.features) - _WRITABLE - _OF_COLUMNS):
         raise SinkError(f"{table.address} has the feature {unknown[0]}, which delta-rs does not write.", _BY_SPARK)
     _check_retention(table, expiry_ms)
+
+
+def check_committers(address: str, options: Mapping[str, str], engine: str) -> None:
+    """Check that delta-rs alone commits to a table on S3, where Spark's own log store does not see other writers.
+
+    All other stores have a put-if-absent that both use.
+
+    Args:
+        options: of delta-rs for the store.
+        engine: `engineInfo` of the last commit, or what else names its writer.
+
+    Raises:
+        SinkError: Spark has made the last commit, or the option of the atomic put is switched off.
+    """
+    if not is_in_store(address) or store_address(address).scheme not in S3_SCHEMES:
+        return
+    if options.get(_CONDITIONAL_PUT, "").lower() == "disabled":
+        raise SinkError(
+            f"{_CONDITIONAL_PUT} is disabled for {address}: two writers could both make the same version.",
+            f"Leave sink.storage.{_CONDITIONAL_PUT} out.",
+        )
+    if "spark" in engine.lower():
+        raise SinkError(
+            f"The last commit into {address} is of {engine}. On S3 Spark and delta-rs may not both commit: Spark's log "
+            "store sees no other writer, and both could win.",
+            "Write to it with Spark alone, or give delta-rs a table of its own. If Spark never commits to it again, "
+            "make one commit with delta-rs before the start.",
+        )
 
 
 def forgets_transactions(properties: Mapping[str, str]) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from sharegroup.client.delta_sink import DeltaSink
 from sharegroup.client.group_member import GroupMember
-from sharegroup.client.handed_out import HandedOutWrites
+from sharegroup.client.handed_out import HandedOutWrites, PlannedPart
 from sharegroup.client.held_records import ReadRange
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.result_rows import ResultRows
@@ -17,6 +19,9 @@ from sharegroup.config.table_location import TableLocation
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import SinkError, WriteFencedError
 from sharegroup.protocol.sink_writes import Sink
+
+_MOST_NAMED = 1_500
+"""Acknowledgements of one commit that are not ACCEPT: so many fit into its metadata."""
 
 _logger = logging.getLogger(__name__)
 
@@ -79,12 +84,21 @@ class SinkWriter:
             WriteFencedError: the sink refused the commit whole; its records come again.
             SinkError: it is unknown whether the sink has it; its records come again if not.
         """
-        member = self._joined()
-        planned = self._handed_out.plan(acknowledgements, member.waits_with)
+        if self._member is None:
+            return
+        ended = [*acknowledgements, *self._handed_out.missing]
+        named = [ack for ack in ended if ack.acknowledge_type is not AcknowledgeType.ACCEPT]
+        # What does not fit into one commit gets into parts without rows before it.
+        while len(named) > _MOST_NAMED:
+            portion, named = named[:_MOST_NAMED], named[_MOST_NAMED:]
+            self._commit(self._member, self._handed_out.plan(portion, lambda _: True), None)
+        self._commit(self._member, self._handed_out.plan(ended, self._member.waits_with), rows.table)
+
+    def _commit(self, member: GroupMember, planned: Sequence[PlannedPart], rows: pa.Table | None) -> None:
         if not planned:
             return
         try:
-            committed = self._sink.commit([each.part for each in planned], rows.table)
+            committed = self._sink.commit([each.part for each in planned], rows)
         except BaseException:
             self.give_up(is_begun=True)
             raise

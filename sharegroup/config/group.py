@@ -206,6 +206,11 @@ class GroupConfig(Config):
         default=1_000,
         description="Most open writes of the group into one sink; beyond it no records are acquired for that sink.",
     )
+    share_exactly_once_sinks: str = Field(
+        default="",
+        description="The sinks that members of the group may have, comma-separated, as their paths or URIs; empty for "
+        "any. After the loss of the newest state it says where results may be.",
+    )
     share_exactly_once_write_expiry_ms: Annotated[Int, Field(ge=3_600_000)] = Field(
         default=604_800_000,
         description="Time after its acquisition within which a write is looked up, in ms. A sink has to remember "
@@ -226,6 +231,11 @@ class GroupConfig(Config):
     def timed_reset(self) -> TimedReset | None:
         """The reset by time; None for a reset to the earliest or latest offset."""
         return _timed_reset(self.share_auto_offset_reset)
+
+    @property
+    def exactly_once_sinks(self) -> frozenset[str]:
+        """The addresses in `share.exactly.once.sinks`; empty for any."""
+        return frozenset(sink.strip() for sink in self.share_exactly_once_sinks.split(",") if sink.strip())
 
     def spelled_value(self, key: str) -> str:
         """Return a value as it is written in a configuration."""

@@ -18,6 +18,7 @@ from sharegroup.config.model import (
     invalid_relation,
     order_text,
 )
+from sharegroup.config.processor_config import TablePath
 from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.config.table_location import STORAGE_OPTIONS, is_in_store
 
@@ -202,9 +203,9 @@ class ShareConsumerConfig(Config):
         "response have failed, in ms.",
     )
 
-    sink: str = Field(
+    sink: TablePath = Field(
         default="",
-        description="Path or URI of a Delta table; with it, `transaction` writes the results of records into the table "
+        description="A Delta table; with it, `transaction` writes the results of records into the table "
         "exactly once, and the group has `share.exactly.once.enable`.",
     )
     sink_storage: Annotated[

@@ -90,11 +90,6 @@ def location_of(path: str) -> TableLocation:
     return path if isinstance(path, TableLocation) else TableLocation(path)
 
 
-def sink_location(address: str, options: Mapping[str, str]) -> TableLocation:
-    """Return the location of a sink: an absolute path, or an address of a store."""
-    return TableLocation(absolute_address(address), options)
-
-
 def is_in_store(path: str) -> bool:
     """Return True if text is an address of an object store, False if it is a path on a local disk."""
     return "://" in path

@@ -81,7 +81,7 @@ def intended_end_is_applied(
 def write_opens_and_closes_once(
     before: SharePartition, record: SharePartitionRecord, circumstances: Circumstances
 ) -> list[Violation]:
-    """Check that versions of writes rise, and that a write is closed when no record has it any more.
+    """Check that versions of a table's writes rise, and that a write is closed when no record has it any more.
 
     No exceptions.
     """
@@ -90,7 +90,9 @@ def write_opens_and_closes_once(
 
 def _write_details(before: SharePartition, record: SharePartitionRecord) -> Iterator[str]:
     if isinstance(record, WriteOpened):
-        highest = max(before.open_writes, default=NO_WRITE)
+        table_id = record.write.table_id
+        known = (version for version, opened in before.open_writes.items() if opened.write.table_id == table_id)
+        highest = max(known, default=NO_WRITE)
         if record.write.version <= highest:
             yield f"write {record.write.version} opens after write {highest}"
     elif isinstance(record, WriteClosed):

@@ -32,6 +32,7 @@ from sharegroup.protocol.sink_writes import AcquisitionWrite, Sink
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
 from sharegroup.state.fold import fold
 from tests.actor.group_harness import (
+    START_MS,
     Fetched,
     Group,
     LogPartition,
@@ -236,6 +237,31 @@ class TestOpenWrites:
         resolve(group, write, ACCEPT)
         assert bob.fetched(waiting).record_count == 2
 
+    def test_a_sink_that_the_group_does_not_list_is_refused(self) -> None:
+        group = new_group(share_exactly_once_sinks="/tables/totals, /tables/more")
+        assert acquire(writer(group), max_records=2)
+        refused = writer(group, "bob", OTHER_TABLE).fetch([ORDERS])
+        assert refused.error_code == InvalidRequestError.code
+        assert refused.response is not None
+        assert "share.exactly.once.sinks of group" in refused.response.error_message
+
+    def test_versions_of_an_application_id_rise_although_fetches_are_served_out_of_order(self) -> None:
+        group = new_group(0, 5)
+        anna, bob = writer(group), writer(group, "bob")
+        waiting = anna.send_fetch([ORDERS], max_wait_ms=60_000)
+        group.settle()
+        assert anna.response_to(waiting).is_parked
+        later = acquire(bob, ORDERS_1)
+        resolve(group, later, ACCEPT)
+        group.grow("orders", 0, 5)
+        group.settle()
+        # Its version would be below one that the sink knows by now.
+        assert anna.response_to(waiting).record_count == 0
+        write = acquire(anna)
+        assert write.app_id == later.app_id
+        assert write.version > later.version
+        assert findings(group) == []
+
     def test_what_is_committed_with_the_write_is_accepted_by_its_resolution(self, group: Group) -> None:
         write = acquire(writer(group))
         answer = resolve(group, write, ACCEPT, {ORDERS: [(3, 3, REJECT), (4, 4, RELEASE)]})
@@ -287,6 +313,7 @@ class TestLookups:
             "table_id": "totals",
             "address": "/tables/totals",
             "sink_version": 7,
+            "opened_ms": START_MS,
         }
         resolve(group, write)
         assert states(group) == [(0, 9, RecordState.AVAILABLE, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -209,6 +210,41 @@ def test_a_table_that_was_created_again_has_nothing_of_it(path: str) -> None:
     other = write.model_copy(update={"table_id": "another"})
     assert outcome(sink.resolve(other)) == (None, True, 0)
     assert not commit(sink, other, rows(1)).is_written
+
+
+def test_nothing_gets_into_a_table_that_was_created_again_between_two_commits(path: str) -> None:
+    sink = DeltaSink(path)
+    first, second = write_of(sink), write_of(sink, 101)
+    assert commit(sink, first, rows(1)).is_written
+    shutil.rmtree(path)
+    # Its log is longer than what the writer knows of the one before.
+    for value in range(20, 25):
+        write_deltalake(path, rows(value), mode="append")
+    late = commit(sink, second, rows(2))
+    assert not late.is_written
+    assert outcome(late.reports[0]) == (None, True, 0)
+    assert values(path) == list(range(20, 25))
+    assert sink.sink.table_id != second.table_id
+
+
+def test_commits_of_others_between_two_commits_do_not_matter(path: str) -> None:
+    sink = DeltaSink(path)
+    writes = [write_of(sink, 100 + n) for n in range(3)]
+    for number, write in enumerate(writes, 1):
+        assert commit(sink, write, rows(number)).is_written
+        write_deltalake(path, rows(10 * number), mode="append")
+        DeltaTable(path).optimize.compact()
+    assert [outcome(DeltaSink(path).resolve(write)) for write in writes] == [(ACCEPT, True, 0)] * 3
+    assert values(path) == [0, 1, 2, 3, 10, 20, 30]
+
+
+def test_a_fence_between_two_commits_refuses_the_second(path: str) -> None:
+    sink = DeltaSink(path)
+    first, second = write_of(sink), write_of(sink, 101)
+    assert commit(sink, first, rows(1)).is_written
+    DeltaSink(path).resolve(second)
+    assert not commit(sink, second, rows(2)).is_written
+    assert values(path) == [0, 1]
 
 
 def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(path: str) -> None:

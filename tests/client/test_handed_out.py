@@ -60,7 +60,9 @@ def writes() -> HandedOutWrites:
 
 def test_a_whole_acquisition_names_what_is_not_accepted(writes: HandedOutWrites) -> None:
     writes.add([read(write_of(7), 0, 4), read(write_of(7), 5, 9, missing=[8])])
-    (planned,) = writes.plan([ack(0, 1), ack(2, 2, REJECT), ack(3, 7), ack(9, 9)], waits_for().__contains__)
+    assert [(each.first_offset, each.acknowledge_type) for each in writes.missing] == [(8, GAP)]
+    ended = [ack(0, 1), ack(2, 2, REJECT), ack(3, 7), ack(9, 9), *writes.missing]
+    (planned,) = writes.plan(ended, waits_for().__contains__)
     assert (planned.part.part, planned.part.after, planned.part.names_all) == (CLOSING_PART, None, False)
     assert named(planned) == [(2, 2, REJECT), (8, 8, GAP)]
     assert {each.write_version for each in planned.settles} == {7}
@@ -68,17 +70,41 @@ def test_a_whole_acquisition_names_what_is_not_accepted(writes: HandedOutWrites)
     assert writes.plan([ack(0, 9)], waits_for().__contains__) == []
 
 
-def test_pieces_of_an_acquisition_are_parts_that_name_all_of_their_records(writes: HandedOutWrites) -> None:
+def test_pieces_of_an_acquisition_are_parts_that_name_their_records(writes: HandedOutWrites) -> None:
     write = write_of(7)
     parts = []
     for first, last, waiting in ((0, 2, waits_for(7)), (3, 5, waits_for(7)), (6, 9, waits_for())):
         writes.add([read(write, first, last)])
         (planned,) = writes.plan([ack(first, last)], waiting.__contains__)
-        assert named(planned) == [(first, last, ACCEPT)]
-        assert planned.part.names_all
-        parts.append((planned.part.part, planned.part.after))
+        parts.append((planned.part.part, planned.part.after, planned.part.names_all, named(planned)))
         writes.committed([planned])
-    assert parts == [(0, None), (1, 0), (CLOSING_PART, 1)]
+    # After the last one nothing is left that could be accepted by mistake.
+    assert parts == [
+        (0, None, True, [(0, 2, ACCEPT)]),
+        (1, 0, True, [(3, 5, ACCEPT)]),
+        (CLOSING_PART, 1, False, []),
+    ]
+
+
+def test_a_rest_that_was_lost_after_a_part_is_not_accepted_with_the_others(writes: HandedOutWrites) -> None:
+    write = write_of(7)
+    writes.add([read(write, 0, 2)])
+    writes.committed(writes.plan([ack(0, 2)], waits_for(7).__contains__))
+    writes.add([read(write, 3, 8)])
+    (planned,) = writes.plan([ack(3, 8)], waits_for().__contains__)
+    assert (planned.part.part, planned.part.names_all) == (CLOSING_PART, True)
+
+
+def test_acknowledgements_that_do_not_fit_into_one_commit_are_parts_before_it(writes: HandedOutWrites) -> None:
+    writes.add([read(write_of(7), 0, 9)])
+    ended = [ack(offset, offset, REJECT if offset % 2 else ACCEPT) for offset in range(10)]
+    portion = [each for each in ended if each.acknowledge_type is REJECT][:3]
+    (first,) = writes.plan(portion, lambda _: True)
+    assert (first.part.part, named(first)) == (0, [(1, 1, REJECT), (3, 3, REJECT), (5, 5, REJECT)])
+    writes.committed([first])
+    (last,) = writes.plan(ended, waits_for().__contains__)
+    assert (last.part.part, last.part.names_all) == (CLOSING_PART, False)
+    assert named(last) == [(7, 7, REJECT), (9, 9, REJECT)]
 
 
 def test_a_rest_that_was_lost_is_not_accepted_with_the_others(writes: HandedOutWrites) -> None:
@@ -96,7 +122,7 @@ def test_records_to_be_renewed_keep_their_write_open(writes: HandedOutWrites) ->
     assert (planned.part.part, planned.part.names_all) == (0, True)
     writes.committed([planned])
     (last,) = writes.plan([ack(4, 5)], waits_for().__contains__)
-    assert (last.part.part, last.part.after, named(last)) == (CLOSING_PART, 0, [(4, 5, ACCEPT)])
+    assert (last.part.part, last.part.after, named(last)) == (CLOSING_PART, 0, [])
 
 
 def test_several_acquisitions_are_parts_of_one_commit(writes: HandedOutWrites) -> None:
@@ -126,7 +152,7 @@ def test_a_write_without_a_record_needs_no_commit(writes: HandedOutWrites) -> No
     ]
     # The rest of the other one may have records.
     writes.add([read(write_of(8), 4, 12)])
-    (planned,) = writes.plan([ack(4, 12)], waits_for().__contains__)
+    (planned,) = writes.plan([ack(4, 12), *writes.missing], waits_for().__contains__)
     assert named(planned) == [(3, 3, GAP)]
 
 

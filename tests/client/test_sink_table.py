@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from sharegroup.client.delta_sink import DeltaSink
 from sharegroup.client.sink_commits import WritePart
-from sharegroup.client.sink_table import SinkTable, check_table, interval_ms
+from sharegroup.client.sink_table import SinkTable, check_committers, check_table, interval_ms
 from sharegroup.errors import SinkError
 from sharegroup.protocol.sink_writes import UnresolvedWrite
 
@@ -62,6 +62,17 @@ def test_what_is_harmless_is_accepted() -> None:
         ("appendOnly", "invariants", "generatedColumns", "identityColumns"),
         {"value": {"comment": "of the sensor"}},
     )
+
+
+def test_on_s3_spark_and_delta_rs_do_not_both_commit() -> None:
+    spark = "Apache-Spark/4.1.0 Delta-Lake/4.1.0"
+    check_committers("s3://bucket/sink", {}, "delta-rs:py-1.2")
+    check_committers("abfss://c@a.dfs.core.windows.net/sink", {}, spark)
+    check_committers("/sink", {}, spark)
+    with pytest.raises(SinkError, match="may not both commit"):
+        check_committers("s3a://bucket/sink", {}, spark)
+    with pytest.raises(SinkError, match="aws_conditional_put is disabled"):
+        check_committers("s3://bucket/sink", {"aws_conditional_put": "disabled"}, "")
 
 
 @pytest.mark.parametrize(

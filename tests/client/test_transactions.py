@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -11,12 +12,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.kafka_exceptions import IllegalStateException
+from sharegroup.client.kafka_exceptions import IllegalStateException, KafkaException
 from sharegroup.client.message import Messages
+from sharegroup.client.processor_groups import ProcessorGroups
+from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
-from sharegroup.errors import WriteFencedError
+from sharegroup.client.write_decisions import open_writes
+from sharegroup.errors import SinkError, WriteFencedError
 from sharegroup.logs.local import LocalLog
-from tests.client.consumers import Consume, got
+from sharegroup.state.fold import FoldedGroup
+from tests.client.consumers import Consume, got, member_of
+from tests.client.processor_peer import BROKER, ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.string())])
@@ -176,3 +182,155 @@ def test_a_fenced_transaction_is_refused_and_its_records_come_again(
     other.close()
     write_rest(consumer, table)
     assert len(written(table)) == len(set(written(table)))
+
+
+class TestGroups:
+    def test_a_new_group_of_a_member_with_a_sink_writes_exactly_once(
+        self, log_path: Path, processor: ProcessorPeer, log: LocalLog, table: str
+    ) -> None:
+        log.create_topic("t", 1, {})
+        with ShareConsumer({"group.id": "new", "log.path": str(log_path), "sink": table}) as consumer:
+            consumer.subscribe(["t"])
+            eventually(lambda: member_of(consumer).standing().is_stable, "the consumer has joined")
+            config = AdminClient(log).describe_configs(["new"])["new"]
+            assert isinstance(config, dict)
+            assert config["share.exactly.once.enable"].value == "true"
+
+    def test_in_an_existing_group_it_is_refused_with_the_command(self, consume: Consume, table: str) -> None:
+        with consume("cl-1") as other:
+            other.poll(DEADLINE_S)
+            command = "sharegroup groups configure --group g --alter --add-config share.exactly.once.enable=true"
+            consumer = consume("cl-1", sink=table)
+            with pytest.raises(KafkaException, match=command):
+                consumer.poll(DEADLINE_S)
+
+    def test_a_member_without_a_sink_is_refused(
+        self, consume_into: Callable[..., ShareConsumer], consume: Consume
+    ) -> None:
+        consume_into().poll(DEADLINE_S)
+        other = consume("cl-1")
+        with pytest.raises(KafkaException, match="The member has no sink") as refused:
+            other.poll(DEADLINE_S)
+        assert refused.value.args[0].code() == 42
+
+
+class TestMisuse:
+    def test_a_consumer_without_a_sink_has_no_transactions(self, consume: Consume) -> None:
+        with pytest.raises(IllegalStateException, match="set `sink`"), consume("cl-1").transaction():
+            pass
+
+    def test_commits_are_those_of_transactions(self, consume_into: Callable[..., ShareConsumer]) -> None:
+        consumer = consume_into()
+        for commit in (consumer.commit_sync, consumer.commit_async):
+            with pytest.raises(IllegalStateException, match="use transaction"):
+                commit()
+
+    def test_rows_need_records(self, consume_into: Callable[..., ShareConsumer], table: str) -> None:
+        consumer = consume_into()
+        with consumer.transaction():
+            pass
+        with (
+            pytest.raises(IllegalStateException, match="no poll has returned records"),
+            consumer.transaction() as write,
+        ):
+            write.append({"offset": 1})
+        assert DeltaTable(table).version() == 0
+
+    def test_one_transaction_at_a_time(self, consume_into: Callable[..., ShareConsumer], table: str) -> None:
+        consumer = consume_into()
+        messages = consumer.poll(DEADLINE_S)
+        with consumer.transaction() as write:
+            with pytest.raises(IllegalStateException, match="open already"), consumer.transaction():
+                pass
+            write.append(results(messages))
+        assert written(table) == list(range(10))
+
+    @pytest.mark.parametrize(
+        ("keys", "error", "text"),
+        [
+            ({"sink": "/nothing/there"}, SinkError, "cannot be made"),
+            ({"sink": "s3://bucket"}, KafkaException, "has the form s3://bucket/path"),
+            ({"sink": "/t", "sink.storage.aws_region": "eu-1"}, ValueError, "sink is on a local disk"),
+            ({"sink.storage.aws_region": "eu-1"}, ValueError, "sink is not set"),
+        ],
+    )
+    def test_a_sink_that_cannot_be_one_is_refused(
+        self, log_path: Path, log: LocalLog, keys: dict[str, object], error: type[Exception], text: str
+    ) -> None:
+        with pytest.raises(error, match=text):
+            ShareConsumer({"group.id": "g", "log.path": str(log_path), **keys})
+
+    def test_what_is_no_table_is_refused(self, log_path: Path, log: LocalLog, tmp_path: Path) -> None:
+        with pytest.raises(SinkError, match="is no Delta table"):
+            ShareConsumer({"group.id": "g", "log.path": str(log_path), "sink": str(tmp_path / "nothing")})
+
+
+def test_records_to_be_renewed_stay_with_the_application(
+    consume_into: Callable[..., ShareConsumer], table: str
+) -> None:
+    consumer = consume_into(share_acknowledgement_mode="explicit", share_acquire_mode="record_limit")
+    with consumer.transaction() as write:
+        messages = consumer.poll(DEADLINE_S)
+        for message in messages:
+            kind = AcknowledgeType.RENEW if message.offset() == 4 else AcknowledgeType.ACCEPT
+            consumer.acknowledge(message, kind)
+        write.append([row for row in results(messages) if row["offset"] != 4])
+    assert written(table) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert not consumer.poll(DEADLINE_S)
+    with consumer.transaction() as write:
+        messages = consumer.poll(DEADLINE_S)
+        assert got(messages) == "4-4:d1"
+        consumer.acknowledge(messages[0])
+        write.append(results(messages))
+    assert written(table) == list(range(10))
+    consumer.close()
+    assert got(consume_into().poll(DEADLINE_S)) == "10-19:d1"
+
+
+def test_a_commit_whose_outcome_is_unknown_is_looked_up(
+    consume_into: Callable[..., ShareConsumer], log: LocalLog, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = consume_into()
+    messages = consumer.poll(DEADLINE_S)
+    commits = iter([True, False])
+
+    def failing(*arguments: Any, **keywords: Any) -> None:
+        if next(commits, False):
+            # The first attempt gets into the table, and its response is lost.
+            write_deltalake(*arguments, **keywords)
+        raise OSError("the store is away")
+
+    monkeypatch.setattr("sharegroup.client.delta_sink.write_deltalake", failing)
+    with pytest.raises(SinkError, match="the store is away"), consumer.transaction() as write:
+        write.append(results(messages))
+    others = consumer.poll(DEADLINE_S)
+    with pytest.raises(SinkError, match="the store is away"), consumer.transaction() as write:
+        write.append(results(others))
+    monkeypatch.undo()
+    write_rest(consumer, table)
+    assert written(table) == list(range(RECORDS))
+    consumer.close()
+    eventually(lambda: not open_writes(folded(log)), "no write is open")
+
+
+def test_close_looks_up_what_it_has_begun(
+    consume_into: Callable[..., ShareConsumer], log: LocalLog, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = consume_into()
+    messages = consumer.poll(DEADLINE_S)
+
+    def failing(*arguments: Any, **keywords: Any) -> None:
+        raise OSError("the store is away")
+
+    monkeypatch.setattr("sharegroup.client.delta_sink.write_deltalake", failing)
+    with pytest.raises(SinkError), consumer.transaction() as write:
+        write.append(results(messages))
+    consumer.close()
+    assert not open_writes(folded(log))
+    monkeypatch.undo()
+    assert got(consume_into().poll(DEADLINE_S)) == "0-9:d2"
+
+
+def folded(log: LocalLog) -> FoldedGroup:
+    """The group as its processor has it."""
+    return ProcessorGroups(log, BROKER, "test", ChannelTopics(), DEADLINE_S).folded("g")
