@@ -6,31 +6,17 @@ of it. What Delta forgets, and what it lets nobody look up, does.
 
 from __future__ import annotations
 
-import re
-
 from pyspark.sql.types import StructType
 
-from sharegroup.client.sink_table import WRITE_EXPIRY_MS
+from sharegroup.client.sink_table import LOG_RETENTION, TRANSACTION_RETENTION, WRITE_EXPIRY_MS, interval_ms
 from sharegroup.config.spark_sink import MERGE, SparkSinkConfig
 from sharegroup.errors import SinkError
 from sharegroup.spark.sink.sink_table import SinkTable
 
-_TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
-_LOG_RETENTION = "delta.logRetentionDuration"
 _DEFAULT_LOG_RETENTION = "interval 30 days"
 _CLEANUP = "delta.enableExpiredLogCleanup"
 _APPEND_ONLY = "delta.appendOnly"
 _CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
-_UNITS_MS = {
-    "microsecond": 0.001,
-    "millisecond": 1,
-    "second": 1_000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-}
-_INTERVAL_PART = re.compile(r"(\d+)\s*([a-z]+?)s?\b")
 
 
 def check_table(
@@ -53,23 +39,23 @@ def check_table(
 
 
 def _check_transactions(table: SinkTable) -> None:
-    if (retention := table.properties.get(_TRANSACTION_RETENTION)) is not None:
+    if (retention := table.properties.get(TRANSACTION_RETENTION)) is not None:
         raise SinkError(
-            f"{table.address} forgets transactions: {_TRANSACTION_RETENTION} is {retention}. A writer that is older "
+            f"{table.address} forgets transactions: {TRANSACTION_RETENTION} is {retention}. A writer that is older "
             "would write its results a second time, and Spark cannot check that.",
-            f"ALTER TABLE {table.identifier} UNSET TBLPROPERTIES ('{_TRANSACTION_RETENTION}').",
+            f"ALTER TABLE {table.identifier} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}').",
         )
 
 
 def _check_log(table: SinkTable, expiry_ms: int) -> None:
-    retention = table.properties.get(_LOG_RETENTION, _DEFAULT_LOG_RETENTION)
+    retention = table.properties.get(LOG_RETENTION, _DEFAULT_LOG_RETENTION)
     if table.properties.get(_CLEANUP, "true").lower() == "false":
         return
-    if (kept_ms := _interval_ms(retention)) is not None and kept_ms < expiry_ms:
+    if (interval_ms(retention) or 0) < expiry_ms:
         raise SinkError(
-            f"{table.address} keeps its log for {retention} ({_LOG_RETENTION}); the commit of a write is looked up "
+            f"{table.address} keeps its log for {retention} ({LOG_RETENTION}); the commit of a write is looked up "
             f"for up to {expiry_ms / 86_400_000:g} days.",
-            f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ('{_LOG_RETENTION}' = '{_DEFAULT_LOG_RETENTION}'), or "
+            f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ('{LOG_RETENTION}' = '{_DEFAULT_LOG_RETENTION}'), or "
             "set share.exactly.once.write.expiry.ms of the group to less.",
         )
 
@@ -96,11 +82,3 @@ def _check_merge(table: SinkTable, columns: StructType, keys: tuple[str, ...]) -
             f"{', '.join(columns.names)}.",
             "Name columns of the table.",
         )
-
-
-def _interval_ms(text: str) -> float | None:
-    """Return the duration of an interval such as `interval 30 days`; None if it has another form."""
-    parts = _INTERVAL_PART.findall(text.lower())
-    if not parts or any(unit not in _UNITS_MS for _, unit in parts):
-        return None
-    return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
