@@ -287,6 +287,28 @@ def test_records_to_be_renewed_stay_with_the_application(
     assert got(consume_into().poll(DEADLINE_S)) == "10-19:d1"
 
 
+def test_acknowledgements_that_do_not_fit_into_a_commit_get_into_more_of_them(
+    consume: Consume, log: LocalLog, produce: Callable[[str, int], None], table: str
+) -> None:
+    count = 4_000
+    produce("cl-2", count)
+    AdminClient(log).alter_group_config("g", {"share.exactly.once.enable": "true"})
+    consumer = consume("cl-2", mode="explicit", sink=table, max_poll_records=count)
+    with consumer.transaction() as write:
+        messages = consumer.poll(DEADLINE_S)
+        assert len(messages) == count
+        for message in messages:
+            is_odd = (message.offset() or 0) % 2
+            consumer.acknowledge(message, AcknowledgeType.REJECT if is_odd else AcknowledgeType.ACCEPT)
+        write.append([row for row in results(messages) if int(str(row["offset"])) % 2 == 0])
+    assert written(table) == list(range(0, count, 2))
+    assert DeltaTable(table).version() == 2
+    consumer.close()
+    (partition,) = folded(log).partitions.values()
+    assert partition.share_partition.start_offset == count
+    assert not open_writes(folded(log))
+
+
 def test_a_commit_whose_outcome_is_unknown_is_looked_up(
     consume_into: Callable[..., ShareConsumer], log: LocalLog, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
