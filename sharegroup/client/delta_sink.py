@@ -238,6 +238,8 @@ class DeltaSink:
         try:
             if rows is None or not rows.num_rows:
                 self._commit_nothing(table, properties)
+                # Unlike a write, this leaves the table at its version.
+                table.update_incremental()
             else:
                 write_deltalake(table, rows, mode="append", commit_properties=properties)
         except CommitFailedError:

@@ -1,4 +1,14 @@
-"""The write of an acquisition as its member holds it: which commit of its sink has the results of its records."""
+"""The write of an acquisition as its member holds it: the commit of its sink that has the results of its records.
+
+The member's part of a write, whatever writes to the sink:
+
+1. Each held range has its write. The results of its records get into the sink with the transaction of that write, and
+   the acknowledgements that are not ACCEPT into the commit's `userMetadata` (`sink_commits`).
+2. After the commit the log of the table is read back, and `GroupMember.report` sends what it says.
+3. Records are given up without a commit as a whole write only, and only if none was begun. Afterwards an
+   acknowledgement has `is_begun`: it applies if the sink does not have the record.
+4. `GroupMember.await_unresolved` returns writes to look up: each is fenced, read, and reported (`write_resolver`).
+"""
 
 from __future__ import annotations
 

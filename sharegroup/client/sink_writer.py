@@ -99,13 +99,14 @@ class SinkWriter:
             return
         try:
             committed = self._sink.commit([each.part for each in planned], rows)
+            # Whatever fails from here on must not release what is written.
+            (self._handed_out.committed if committed.is_written else self._handed_out.fenced)(planned)
         except BaseException:
             self.give_up(is_begun=True)
             raise
         settles = {part.write.version: acks for part, acks in planned} if committed.is_written else {}
         for report in committed.reports:
             member.report(report, settles.get(report.version, ()))
-        (self._handed_out.committed if committed.is_written else self._handed_out.fenced)(planned)
         for report in committed.reports:
             if report.is_closed:
                 member.withdraw(report.version)

@@ -21,7 +21,7 @@ from sharegroup.client.write_decisions import open_writes
 from sharegroup.errors import SinkError, WriteFencedError
 from sharegroup.logs.local import LocalLog
 from sharegroup.state.fold import FoldedGroup
-from tests.client.consumers import Consume, got, member_of
+from tests.client.consumers import Callback, Consume, got, member_of
 from tests.client.processor_peer import BROKER, ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
 
@@ -81,6 +81,20 @@ def test_results_are_in_the_table_once(consume_into: Callable[..., ShareConsumer
     write_rest(last := consume_into(), table)
     last.close()
     assert written(table) == list(range(RECORDS))
+
+
+def test_the_callback_gets_what_the_table_has_confirmed(consume_into: Callable[..., ShareConsumer], table: str) -> None:
+    callback = Callback()
+    consumer = consume_into(share_acknowledgement_mode="explicit")
+    consumer.set_acknowledgement_commit_callback(callback)
+    with consumer.transaction() as write:
+        messages = consumer.poll(DEADLINE_S)
+        for message in messages:
+            consumer.acknowledge(message, AcknowledgeType.REJECT if message.offset() == 3 else AcknowledgeType.ACCEPT)
+        write.append(results(Messages(each for each in messages if each.offset() != 3)))
+    consumer.close()
+    assert sorted(offset for offsets in callback.offsets for offset in offsets) == list(range(10))
+    assert {exception for _, exception in callback.reports} == {None}
 
 
 def test_several_polls_are_one_commit(consume_into: Callable[..., ShareConsumer], table: str) -> None:
@@ -285,6 +299,28 @@ def test_records_to_be_renewed_stay_with_the_application(
     assert written(table) == list(range(10))
     consumer.close()
     assert got(consume_into().poll(DEADLINE_S)) == "10-19:d1"
+
+
+def test_acknowledgements_that_do_not_fit_into_a_commit_get_into_more_of_them(
+    consume: Consume, log: LocalLog, produce: Callable[[str, int], None], table: str
+) -> None:
+    count = 4_000
+    produce("cl-2", count)
+    AdminClient(log).alter_group_config("g", {"share.exactly.once.enable": "true"})
+    consumer = consume("cl-2", mode="explicit", sink=table, max_poll_records=count)
+    with consumer.transaction() as write:
+        messages = consumer.poll(DEADLINE_S)
+        assert len(messages) == count
+        for message in messages:
+            is_odd = (message.offset() or 0) % 2
+            consumer.acknowledge(message, AcknowledgeType.REJECT if is_odd else AcknowledgeType.ACCEPT)
+        write.append([row for row in results(messages) if int(str(row["offset"])) % 2 == 0])
+    assert written(table) == list(range(0, count, 2))
+    assert DeltaTable(table).version() == 2
+    consumer.close()
+    (partition,) = folded(log).partitions.values()
+    assert partition.share_partition.start_offset == count
+    assert not open_writes(folded(log))
 
 
 def test_a_commit_whose_outcome_is_unknown_is_looked_up(
