@@ -137,6 +137,18 @@ class KafkaRecordError(ShareGroupError):
     """Bytes do not follow the schema of Kafka's record, or a value does not fit into it."""
 
 
+class SinkError(ShareGroupError):
+    """The sink of a member is no Delta table, or cannot be read or written; its last commit may be in it."""
+
+
+class WriteFencedError(SinkError):
+    """The sink refuses a write, and has nothing of it: its records are delivered again."""
+
+
+class UndecidedWriteError(SinkError):
+    """Nobody can tell any more if a write is in its sink; an administrator decides."""
+
+
 class GroupNotDrainedError(ShareGroupError):
     """Records of a group are still in flight, so that it cannot move without delivering some of them again."""
 

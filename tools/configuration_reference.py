@@ -118,7 +118,7 @@ def _default(key: str, field: FieldInfo) -> str:
             return f"`{setting.default_key}`"
     if field.is_required():
         return "required"
-    if field.default in ("", None, SecretStr("")):
+    if field.default in ("", (), None, SecretStr("")):
         return "empty"
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 

@@ -68,6 +68,7 @@ from sharegroup.protocol.row_payloads import (
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest, ShareFetchResponse
 from sharegroup.protocol.standby_messages import StandbyProbeRequest, StandbyProbeResponse
+from sharegroup.protocol.write_resolution import ResolveWriteRequest, ResolveWriteResponse
 
 BODIES: dict[ApiKey, type[Message]] = {
     ApiKey.LIST_GROUPS: ListGroupsRequest,
@@ -96,6 +97,7 @@ BODIES: dict[ApiKey, type[Message]] = {
     ApiKey.MEMBER_ENDED: MemberEnded,
     ApiKey.PAUSE_SHARE_GROUP: PauseShareGroupRequest,
     ApiKey.REDRIVE_SHARE_GROUP_RECORDS: RedriveShareGroupRecordsRequest,
+    ApiKey.RESOLVE_WRITE: ResolveWriteRequest,
     ApiKey.STANDBY_PROBE: StandbyProbeRequest,
 }
 """Kind of message → body of the request, or of the internal message."""
@@ -115,6 +117,7 @@ RESPONSES: dict[ApiKey, type[Message]] = {
     ApiKey.RESUME_SHARE_GROUP: ErrorResponse,
     ApiKey.PAUSE_SHARE_GROUP: ErrorResponse,
     ApiKey.REDRIVE_SHARE_GROUP_RECORDS: RedriveShareGroupRecordsResponse,
+    ApiKey.RESOLVE_WRITE: ResolveWriteResponse,
     ApiKey.STANDBY_PROBE: StandbyProbeResponse,
 }
 """Kind of request → body of the response."""

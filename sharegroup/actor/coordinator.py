@@ -18,6 +18,7 @@ from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
 from sharegroup.actor.descriptions import assigned_topics, described_config, described_group
 from sharegroup.actor.effects import Address, Effect, Persist, Send, Wake, response_to
 from sharegroup.actor.observed_topics import ObservedTopics
+from sharegroup.actor.sink_checks import EXACTLY_ONCE_KEY, check_sink
 from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState, Member
@@ -171,7 +172,13 @@ class Coordinator:
     def _heartbeat(self, message: LoggedRequest) -> None:
         envelope = message.envelope
         body = parsed(ShareGroupHeartbeatRequest, envelope.body)
+        begins_exactly_once = body.has_sink and body.member_epoch == JOIN_EPOCH and self._group.state.is_dead
+        if body.member_epoch != LEAVE_EPOCH and not begins_exactly_once:
+            is_exactly_once = self._group.config.share_exactly_once_enable
+            check_sink(self._context.group_id, has_sink=body.has_sink, is_exactly_once=is_exactly_once)
         self._add_records(self._group.heartbeat(envelope.member_id, envelope.client_id, body, message.time_ms))
+        if begins_exactly_once:
+            self._add_records(self._group.alter_config(AlterGroupConfigRequest(set={EXACTLY_ONCE_KEY: "true"})))
         if body.member_epoch == LEAVE_EPOCH:
             self._respond_to(envelope, ShareGroupHeartbeatResponse(member_epoch=LEAVE_EPOCH))
             return
@@ -263,12 +270,14 @@ class Coordinator:
                 self._respond(reply_partition, ApiKey.SHARE_GROUP_HEARTBEAT, _PUSHED, record.member_id, body)
 
     def _heartbeat_response(self, member: Member, has_assignment: bool) -> ShareGroupHeartbeatResponse:
+        config = self._group.config
         return constructed(
             ShareGroupHeartbeatResponse,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._group.config.share_heartbeat_interval_ms,
+            heartbeat_interval_ms=config.share_heartbeat_interval_ms,
             assignment=assigned_topics(self._group.state, member) if has_assignment else None,
             state_id=self._context.state_id,
+            write_expiry_ms=config.share_exactly_once_write_expiry_ms if config.share_exactly_once_enable else 0,
         )
 
     def _send_config(self, last_offset: int) -> None:

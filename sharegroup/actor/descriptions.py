@@ -25,6 +25,7 @@ from sharegroup.protocol.group_description import (
     ShareGroupDescribeResponse,
 )
 from sharegroup.protocol.group_messages import TopicPartitions
+from sharegroup.protocol.row_payloads import OpenWriteEntry
 from sharegroup.protocol.rows import RunEntry
 
 MAX_ENTRIES_PER_PAGE = 4_000
@@ -122,6 +123,7 @@ def _described_partition(
 ) -> tuple[DescribedPartition, int | None]:
     """Return a share-partition with at most `most_runs` runs, and the offset after them unless they are all."""
     engine = led.share_partition
+    is_first_page = most_runs > 0 and not offset
     runs = engine.runs.first_from(offset, most_runs + 1) if most_runs else []
     end_offset = runs[most_runs].first_offset if len(runs) > most_runs else None
     described = DescribedPartition(
@@ -133,6 +135,7 @@ def _described_partition(
         delivery_complete_count=engine.delivery_complete_count,
         locked_count=engine.runs.locked_count,
         runs=[RunEntry.of(run) for run in runs[:most_runs]],
+        open_writes=[OpenWriteEntry.of(opened) for opened in engine.open_writes.values()] if is_first_page else [],
     )
     return described, end_offset
 

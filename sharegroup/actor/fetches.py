@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from sharegroup.actor.acknowledgements import grouped_by_topic
@@ -16,10 +16,12 @@ from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.actor.suspect_turns import SuspectTurns, Turn
 from sharegroup.core.acquisition import AcquireRequest
 from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.core.open_writes import OpenWrite
 from sharegroup.core.records import PartitionKey, SharePartitionLimits
 from sharegroup.core.run import Run
 from sharegroup.protocol.messages import changed, constructed
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
+from sharegroup.protocol.sink_writes import AcquisitionWrite, UnresolvedWrite
 
 MAX_RANGES_PER_RESPONSE = 10_000
 """Ranges of one response, about a megabyte; those of the share-partition that exceeds it are all in."""
@@ -29,16 +31,22 @@ ServedFetch = tuple[ShareSession, ShareFetchResponse]
 
 
 class _Terms(NamedTuple):
-    """The terms of all fetches of a cut: the limits and the isolation level in force, the cut's time, and a pause."""
+    """The terms of all fetches of a cut: the limits and the isolation level in force, the cut's time, and a pause.
+
+    Attributes:
+        most_writes: open writes of each sink; None if the group does not write exactly once.
+    """
 
     limits: SharePartitionLimits
     isolation_level: IsolationLevel
     now_ms: int
     is_paused: bool
+    most_writes: int | None
 
     def allow(self, fetch: PendingFetch) -> bool:
         """Return True if a fetch may acquire records."""
-        return not self.is_paused and fetch.acquires_at(self.now_ms)
+        has_sink = fetch.sink is not None
+        return not self.is_paused and fetch.acquires_at(self.now_ms) and has_sink is (self.most_writes is not None)
 
 
 class FetchService:
@@ -65,12 +73,14 @@ class FetchService:
         time: CutTime,
         *,
         is_paused: bool = False,
+        most_writes: int | None = None,
     ) -> list[ServedFetch]:
         """Acquire records for waiting fetches, and return those that get a response now.
 
-        A fetch is complete when it got records, carried acknowledgements, met an error, or has waited long enough.
+        A fetch is complete when it got records or writes to look up, carried acknowledgements, met an error, has waited
+        long enough, or cannot open a write any more: its member fetches again.
         """
-        terms = _Terms(limits, isolation_level, time.lock_start_ms, is_paused)
+        terms = _Terms(limits, isolation_level, time.lock_start_ms, is_paused, most_writes)
         changed = self._partitions.take_changed(terms.now_ms)
         for key in changed:
             self._refresh(key, terms)
@@ -84,12 +94,18 @@ class FetchService:
             responses = dict(fetch.acknowledged)
             if fetch.max_records:
                 _refuse_unknown(session, self._partitions, responses)
+            write, is_overtaken = None, False
             if terms.allow(fetch):
-                for key, runs in self._acquired(session, fetch, terms, claims):
-                    responses[key] = _with_records(key, responses.get(key), runs)
+                is_overtaken = self._is_overtaken(fetch)
+                write = None if is_overtaken else self._next_write(fetch, terms)
+                if write is not None or fetch.sink is None:
+                    for key, runs in self._acquired(session, fetch, terms, claims, write):
+                        responses[key] = _with_records(key, responses.get(key), runs)
                 claims.withdraw()
-            if responses or fetch.deadline_ms <= terms.now_ms:
-                served.append((session, _response(session, responses, terms)))
+            unresolved = self._unresolved(fetch, terms.now_ms)
+            if responses or unresolved or is_overtaken or fetch.deadline_ms <= terms.now_ms:
+                body = _response(session, responses, terms)
+                served.append((session, _with_writes(body, write, unresolved)))
         # The acquisitions of this service have already updated its index.
         self._partitions.changed.clear()
         self._sessions.new_fetches.clear()
@@ -99,7 +115,7 @@ class FetchService:
         """Update the number of records of a share-partition that can be acquired now."""
         led = self._partitions.get(key)
         count = suspect_count = 0
-        if led is not None:
+        if led is not None and not led.is_ending:
             end = self._offsets.acquirable_end(key, terms.isolation_level)
             count = led.share_partition.acquirable_count(terms.limits, end, terms.now_ms)
             suspect_count = led.share_partition.acquirable_suspect_count(end, terms.now_ms)
@@ -113,6 +129,8 @@ class FetchService:
         """Return the fetches that are new, due, or wait for a changed partition or a turn, in order of arrival."""
         member_ids = {*self._sessions.new_fetches, *self._sessions.fetch_deadlines.take_due(now_ms)}
         member_ids.update(self._turns.take_changed())
+        if woken := self._partitions.writes.take_woken_tables(now_ms):
+            member_ids.update(session.member_id for session in self._sessions if _writes_to(session.pending, woken))
         for key in changed:
             if key in self._acquirable or key in self._turns.waiting or key not in self._partitions:
                 member_ids.update(session.member_id for session in self._sessions.waiting_at(key))
@@ -124,7 +142,7 @@ class FetchService:
         return sorted(waiting, key=lambda entry: entry[1].request_offset)
 
     def _acquired(
-        self, session: ShareSession, fetch: PendingFetch, terms: _Terms, claims: _Claims
+        self, session: ShareSession, fetch: PendingFetch, terms: _Terms, claims: _Claims, write: OpenWrite | None
     ) -> Iterator[tuple[PartitionKey, list[Run]]]:
         """Acquire records for a fetch, and yield them by share-partition until it has enough."""
         wanted = fetch.max_records
@@ -139,7 +157,7 @@ class FetchService:
             )
             led = self._partitions[key]
             end = self._offsets.acquirable_end(key, terms.isolation_level)
-            runs, records = led.share_partition.acquire(request, terms.limits, end, terms.now_ms)
+            runs, records = led.share_partition.acquire(request, terms.limits, end, terms.now_ms, write)
             self._partitions.record(led, records, terms.now_ms, fetch.request_offset)
             self._refresh(key, terms)
             if runs:
@@ -148,6 +166,21 @@ class FetchService:
             range_count += len(runs)
             if takes_suspects or wanted <= 0 or range_count >= MAX_RANGES_PER_RESPONSE:
                 break
+
+    def _is_overtaken(self, fetch: PendingFetch) -> bool:
+        return fetch.sink is not None and self._partitions.writes.is_overtaken(fetch.sink, fetch.request_offset)
+
+    def _next_write(self, fetch: PendingFetch, terms: _Terms) -> OpenWrite | None:
+        """Return the write for the records that a fetch may acquire; it is opened with the first of them."""
+        if fetch.sink is None or terms.most_writes is None:
+            return None
+        return self._partitions.writes.next_write(fetch.sink, fetch.request_offset, terms.most_writes, terms.now_ms)
+
+    def _unresolved(self, fetch: PendingFetch, now_ms: int) -> list[UnresolvedWrite]:
+        """Return the writes that the member of a fetch is to look up in its sink."""
+        if fetch.sink is None:
+            return []
+        return [UnresolvedWrite.of(write) for write in self._partitions.writes.hand_out(fetch.sink.table_id, now_ms)]
 
 
 class _Claims:
@@ -193,6 +226,22 @@ def _with_records(key: PartitionKey, response: PartitionResponse | None, runs: I
     if response is None:
         return constructed(PartitionResponse, partition_index=key[1], acquired_records=acquired)
     return changed(response, acquired_records=acquired)
+
+
+def _writes_to(fetch: PendingFetch | None, table_ids: Container[str]) -> bool:
+    return fetch is not None and fetch.sink is not None and fetch.sink.table_id in table_ids
+
+
+def _with_writes(
+    body: ShareFetchResponse, write: OpenWrite | None, unresolved: list[UnresolvedWrite]
+) -> ShareFetchResponse:
+    """Return a response with the write of the records that it acquires, and with writes to look up."""
+    if unresolved:
+        body = changed(body, unresolved=unresolved)
+    if write is not None and body.lock_deadline_ms:
+        opened = constructed(AcquisitionWrite, app_id=write.app_id, version=write.version)
+        body = changed(body, write=opened)
+    return body
 
 
 def _response(

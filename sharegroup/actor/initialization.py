@@ -58,7 +58,7 @@ class UninitializedPartitions:
         """Return the name of the topic if a share-partition waits for the log's offsets, else None."""
         wanted = self._waiting.get(key)
         # One that can start is not watched: the response would come at once, and then again without end.
-        return wanted.topic if wanted is not None and not self._can_start(key, wanted) else None
+        return wanted.topic if wanted is not None and not self._has_start_offset(key, wanted) else None
 
     def ask(self, body: InitializeShareGroupState) -> list[PartitionKey]:
         """Add share-partitions for which the coordinator requests a state, and return them.
@@ -113,7 +113,7 @@ class UninitializedPartitions:
         names: dict[str, str] = {}
         for key in keys:
             wanted = self._waiting.get(key)
-            if wanted is None or not self._can_start(key, wanted):
+            if wanted is None or not self._has_start_offset(key, wanted) or self._waits_for_writes(key, wanted):
                 continue
             self._remove(key)
             topic_id, partition = key
@@ -138,7 +138,15 @@ class UninitializedPartitions:
         if not self._topics[key[0]]:
             del self._topics[key[0]]
 
-    def _can_start(self, key: PartitionKey, wanted: _Wanted) -> bool:
+    def _waits_for_writes(self, key: PartitionKey, wanted: _Wanted) -> bool:
+        """Return True while the state that is to be replaced has open writes; it acquires nothing from now on."""
+        led = self._partitions.get(key)
+        if led is None or self._has_state(key, wanted):
+            return False
+        led.is_ending = len(led.share_partition.open_writes) > 0
+        return led.is_ending
+
+    def _has_start_offset(self, key: PartitionKey, wanted: _Wanted) -> bool:
         return (
             wanted.start_offset != UNINITIALIZED_OFFSET or self._has_state(key, wanted) or self._offsets.is_known(key)
         )

@@ -37,6 +37,7 @@ from sharegroup.actor.dead_letters import all_waiting, finish_written, new_dead_
 from sharegroup.actor.descriptions import described_partitions
 from sharegroup.actor.effects import Effect, Persist, Send, Wake
 from sharegroup.actor.fetches import FetchService
+from sharegroup.actor.group_writes import GroupWrites
 from sharegroup.actor.holder_notices import HolderNotices
 from sharegroup.actor.holders import Holders
 from sharegroup.actor.initialization import UninitializedPartitions
@@ -50,6 +51,7 @@ from sharegroup.actor.redrive_requests import redrive
 from sharegroup.actor.share_requests import ShareRequests
 from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.actor.write_resolutions import check_no_open_writes, named_partitions, resolve_write
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import Cause
@@ -101,7 +103,8 @@ class Leader:
         self._configure(dict(overrides))
         session_limit = context.broker.group_share_max_share_sessions
         self._holders = Holders(process_names or {}, 2 * session_limit)
-        self._partitions = LedPartitions(self._holders, partitions)
+        app_id_prefix = f"sharegroup/{context.state_id}/{context.group_id}"
+        self._partitions = LedPartitions(self._holders, GroupWrites(app_id_prefix), partitions)
         self._offsets = KnownOffsets()
         self._uninitialized = UninitializedPartitions(self._partitions, self._offsets)
         self._sessions = ShareSessions(session_limit, self._partitions, self._config.share_session_timeout_ms)
@@ -115,6 +118,8 @@ class Leader:
         self._watches = LogWatches(self._sessions, self._partitions, self._uninitialized, self._offsets)
         self._wake_ms: int | None = None
         self._effects: list[Effect] = []
+        self._postponed: list[LoggedRequest] = []
+        """Deletions and initialisations that wait until open writes are decided; the coordinator repeats lost ones."""
         self._early_rows: list[tuple[int, StateRow]] = []
         """(offset, row) of changes before the cut's end: status rows, and rows of states that end in it."""
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
@@ -133,6 +138,10 @@ class Leader:
             ApiKey.PAUSE_SHARE_GROUP: self._pause,
             ApiKey.RESUME_SHARE_GROUP: self._resume,
             ApiKey.REDRIVE_SHARE_GROUP_RECORDS: self._redrive,
+            ApiKey.RESOLVE_WRITE: self._resolve_write,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: self._check_writes,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: self._check_writes,
+            ApiKey.DELETE_GROUPS: self._check_writes,
         }
 
     def receive(self, message: LoggedRequest) -> None:
@@ -147,14 +156,20 @@ class Leader:
         # 2. Silence.
         self._note_sender(message)
         # 3. The message.
+        open_count = len(self._partitions.writes)
         self._receivers[message.envelope.api_key](message)
+        if self._postponed and len(self._partitions.writes) < open_count:
+            self._end_postponed(message)
 
     def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
         """Serve the waiting fetches, and return the effects of the cut."""
         # 1. Fetches.
         new_fetches = list(self._sessions.new_fetches)
         is_paused = self._paused_at_offset is not None
-        served = self._fetches.serve(self._limits, self._isolation_level, time, is_paused=is_paused)
+        most_writes = self._config.share_exactly_once_max_writes if self._config.share_exactly_once_enable else None
+        served = self._fetches.serve(
+            self._limits, self._isolation_level, time, is_paused=is_paused, most_writes=most_writes
+        )
         for session, body in served:
             self._requests.respond_to_fetch(session, body, time.lock_start_ms)
         self._notices.schedule(new_fetches, time.lock_start_ms)
@@ -224,13 +239,22 @@ class Leader:
         return not self._partitions and not len(self._sessions) and not len(self._uninitialized) and not self._overrides
 
     def _fetch(self, message: LoggedRequest) -> None:
-        self._requests.fetch(message, self._limits, self._config.share_session_timeout_ms)
+        config = self._config
+        self._requests.fetch(
+            message,
+            self._limits,
+            config.share_session_timeout_ms,
+            is_exactly_once=config.share_exactly_once_enable,
+            sinks=config.exactly_once_sinks if config.share_exactly_once_sinks else frozenset(),
+        )
 
     def _acknowledge(self, message: LoggedRequest) -> None:
         self._requests.acknowledge(message, self._limits)
 
     def _initialize(self, message: LoggedRequest) -> None:
-        self._start(self._uninitialized.ask(parsed(InitializeShareGroupState, message.envelope.body)), message)
+        keys = self._uninitialized.ask(parsed(InitializeShareGroupState, message.envelope.body))
+        self._start(keys, message)
+        self._postpone(keys, message)
 
     def _start(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
         """Create the state of those share-partitions that wait for one and can start now."""
@@ -244,17 +268,37 @@ class Leader:
     def _delete_state(self, message: LoggedRequest) -> None:
         body = parsed(DeleteShareGroupState, message.envelope.body)
         topic_ids = list(dict.fromkeys(body.topic_ids))
-        for led in [led for topic_id in topic_ids for led in self._partitions.of_topic(topic_id)]:
-            if led.share_partition.state_epoch <= body.state_epoch:
-                self._end_state(led, message)
-                self._early_rows.append((message.offset, led.tombstone()))
-                self._partitions.remove(led.key)
-                self._sessions.led_changed(led.key)
-                self._watches.unsettled.add(led.key)
+        of_topics = (led for topic_id in topic_ids for led in self._partitions.of_topic(topic_id))
+        ending = [led for led in of_topics if led.share_partition.state_epoch <= body.state_epoch]
+        for led in ending:
+            led.is_ending = True
+        if self._postpone([led.key for led in ending], message):
+            return
+        for led in ending:
+            self._end_state(led, message)
+            self._early_rows.append((message.offset, led.tombstone()))
+            self._partitions.remove(led.key)
+            self._sessions.led_changed(led.key)
+            self._watches.unsettled.add(led.key)
         self._watches.unsettled.update(self._uninitialized.forget(topic_ids, body.state_epoch))
         self._offsets.forget(topic_id for topic_id in topic_ids if not self._partitions.has_topic(topic_id))
         response = ShareGroupStateDeleted(state_epoch=body.state_epoch, topic_ids=body.topic_ids)
         self._send(ApiKey.SHARE_GROUP_STATE_DELETED, response)
+
+    def _postpone(self, keys: Iterable[PartitionKey], message: LoggedRequest) -> bool:
+        """Keep a message for later if share-partitions whose state it ends have open writes; return True then."""
+        ending = [led for key in keys if (led := self._partitions.get(key)) is not None and led.is_ending]
+        is_postponed = any(led.share_partition.open_writes for led in ending)
+        if is_postponed:
+            self._partitions.changed.update(led.key for led in ending)
+            self._postponed.append(message)
+        return is_postponed
+
+    def _end_postponed(self, message: LoggedRequest) -> None:
+        """Apply the messages again that waited for open writes, now that some are decided."""
+        postponed, self._postponed = self._postponed, []
+        for each in postponed:
+            self._receivers[each.envelope.api_key](each._replace(offset=message.offset, time_ms=message.time_ms))
 
     def _end_state(self, led: LedPartition, message: LoggedRequest) -> None:
         """Keep the changes of a state that ends: their row precedes its tombstone, or the state that replaces it."""
@@ -328,6 +372,15 @@ class Leader:
 
     def _redrive(self, message: LoggedRequest) -> None:
         self._effects += redrive(message, self._partitions, self._limits, self._context.leader_epoch)
+
+    def _resolve_write(self, message: LoggedRequest) -> None:
+        self._effects += resolve_write(
+            message, self._partitions, self._offsets, self._limits, self._context.leader_epoch
+        )
+
+    def _check_writes(self, message: LoggedRequest) -> None:
+        """Refuse a request that ends states while they have open writes; the coordinator handles it otherwise."""
+        check_no_open_writes(self._context.group_id, named_partitions(message.envelope, self._partitions))
 
     def _tick(self, message: LoggedRequest) -> None:
         """Handle a Tick: `receive` has already ended the due locks and sessions."""
@@ -406,6 +459,7 @@ class Leader:
         ]
         if len(self._sessions.fetch_deadlines):
             due_ms.append(self._partitions.availability_times.earliest_ms)
+            due_ms.append(self._partitions.writes.next_hand_out_ms)
         wake_ms = min((at_ms for at_ms in due_ms if at_ms is not None), default=None)
         if wake_ms == self._wake_ms:
             return []

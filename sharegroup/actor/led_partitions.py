@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from sharegroup.actor.group_writes import GroupWrites
 from sharegroup.actor.holders import Holders
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.core.due_times import DueTimes
+from sharegroup.core.open_writes import WriteClosed, WriteOpened
+from sharegroup.core.record_state import Cause
 from sharegroup.core.records import PartitionKey, SharePartitionRecord, Transition
 from sharegroup.errors import ApiError, UnknownTopicIdError, UnknownTopicOrPartitionError
 
@@ -20,6 +23,7 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
 
     Args:
         holders: fresh ones; `record` keeps them in step.
+        writes: fresh ones; so are they.
 
     Attributes:
         lock_deadlines: the end of the next lock of each.
@@ -27,16 +31,19 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
         changed: share-partitions that changed in this cut, to be checked for waiting fetches.
     """
 
-    def __init__(self, holders: Holders, partitions: Iterable[LedPartition] = ()) -> None:
+    def __init__(self, holders: Holders, writes: GroupWrites, partitions: Iterable[LedPartition] = ()) -> None:
         self._partitions: dict[PartitionKey, LedPartition] = {}
         self._topics: dict[str, set[PartitionKey]] = {}
         self._holders = holders
+        self.writes = writes
         self._touched: set[PartitionKey] = set()
         self.lock_deadlines: DueTimes[PartitionKey] = DueTimes()
         self.availability_times: DueTimes[PartitionKey] = DueTimes()
         self.changed: set[PartitionKey] = set()
         for led in partitions:
             self.add(led)
+        for write in list(writes):
+            self.refresh_write(write.version)
         # They have no changes yet, and no record can be acquired before the log's offsets are known.
         self._touched.clear()
         self.changed.clear()
@@ -59,6 +66,8 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
         runs = led.share_partition.runs
         for member_id in runs.member_ids:
             self._holders.hold(member_id, led.key, are_suspects=runs.are_suspects_held_by(member_id))
+        for opened in led.share_partition.open_writes.values():
+            self.writes.opened(led.key, opened.write)
         self._mark(led)
 
     def remove(self, key: PartitionKey) -> None:
@@ -93,7 +102,26 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
                 self._holders.hold(member_id, led.key, are_suspects=runs.are_suspects_held_by(member_id))
             else:
                 self._holders.release(member_id, led.key)
+        if led.share_partition.open_writes or any(isinstance(record, WriteClosed) for record in records):
+            self._note_writes(led.key, records)
         self._mark(led)
+
+    def refresh_write(self, version: int) -> None:
+        """Update whether an open write needs a lookup, after a change of its records."""
+        keys = self.writes.keys_of(version)
+        self.writes.refresh(version, (self._partitions[key].share_partition.runs for key in keys))
+
+    def _note_writes(self, key: PartitionKey, records: Iterable[SharePartitionRecord]) -> None:
+        in_doubt: set[int] = set()
+        for record in records:
+            if isinstance(record, WriteOpened):
+                self.writes.opened(key, record.write)
+            elif isinstance(record, WriteClosed):
+                self.writes.closed(key, record.version)
+            elif isinstance(record, Transition) and record.cause is Cause.IN_DOUBT:
+                in_doubt.add(record.write_version)
+        for version in sorted(in_doubt):
+            self.refresh_write(version)
 
     def of_topic(self, topic_id: str) -> list[LedPartition]:
         """Return the share-partitions of a topic, by partition."""

@@ -138,7 +138,8 @@ class GroupActors:
             try:
                 self._actors[role].receive(message)
             except ApiError as refusal:
-                if role is recipients[0]:
+                # The leader checks some requests first; the coordinator, which responds to them, may still refuse.
+                if role is recipients[0] or role is ActorRole.COORDINATOR:
                     self._effects += _refused(message, refusal, self._context.leader_epoch)
                     if envelope.api_key not in INTERNAL_KEYS:
                         return

@@ -5,7 +5,7 @@ A fetch waits until the end of its cut at least, where all fetches are served to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from sharegroup.actor.acknowledgements import acknowledge, acknowledged_before, grouped_by_topic
 from sharegroup.actor.context import LoggedRequest
@@ -15,6 +15,7 @@ from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.share_session import PendingFetch, ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.actor.sink_checks import check_listed, check_sink
 from sharegroup.core.records import PartitionKey, SharePartitionLimits
 from sharegroup.errors import InvalidShareSessionEpochError
 from sharegroup.protocol.messages import ErrorResponse, RequestEnvelope, constructed, decoded_response, parsed
@@ -50,13 +51,29 @@ class ShareRequests:
         responses, self._responses = self._responses, []
         return responses
 
-    def fetch(self, message: LoggedRequest, limits: SharePartitionLimits, longest_wait_ms: int) -> None:
+    def fetch(
+        self,
+        message: LoggedRequest,
+        limits: SharePartitionLimits,
+        longest_wait_ms: int,
+        *,
+        is_exactly_once: bool,
+        sinks: Set[str],
+    ) -> None:
         """Apply a ShareFetch; the response comes at the end of the cut or later.
+
+        Args:
+            sinks: addresses of the sinks that members may have; empty for any.
 
         Raises:
             ApiError: the request is refused, and changed nothing.
         """
         body = parsed(ShareFetchRequest, message.envelope.body)
+        if body.max_records and body.share_session_epoch != FINAL_EPOCH:
+            # A fetch that wants no records still acknowledges, and looks writes up, whatever the group is by now.
+            check_sink(message.envelope.group_id, has_sink=body.sink is not None, is_exactly_once=is_exactly_once)
+            if body.sink is not None:
+                check_listed(message.envelope.group_id, body.sink.address, sinks)
         session = self._open_session(message, body, limits)
         if session is None:
             return
@@ -75,6 +92,7 @@ class ShareRequests:
             message.time_ms + max(body.max_wait_ms, SHORTEST_PATIENCE_MS),
             message.offset,
             acknowledged,
+            body.sink,
         )
         self._sessions.park(session, fetch)
 

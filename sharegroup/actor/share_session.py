@@ -11,6 +11,7 @@ from sharegroup.core.records import PartitionKey
 from sharegroup.errors import InvalidShareSessionEpochError
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.share_fetch import PartitionResponse, next_epoch
+from sharegroup.protocol.sink_writes import Sink
 
 MAX_SESSION_PARTITIONS = 10_000
 """Partitions that a session may name: each of them is state."""
@@ -28,6 +29,7 @@ class PendingFetch(NamedTuple):
         acquires_until_ms: the time from which it acquires nothing, because its member no longer waits for it.
         acknowledged: partition → response to the acknowledgements that it carried. A fetch with some is completed in
             its own cut, so one that is parked has none.
+        sink: the sink of its member; None without one.
     """
 
     address: Address
@@ -38,6 +40,7 @@ class PendingFetch(NamedTuple):
     acquires_until_ms: int
     request_offset: int
     acknowledged: dict[PartitionKey, PartitionResponse]
+    sink: Sink | None = None
 
     def acquires_at(self, now_ms: int) -> bool:
         """Return True if the fetch may acquire records at a time."""

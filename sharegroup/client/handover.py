@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sharegroup.client.admin import AdminClient
+from sharegroup.client.write_decisions import open_writes
 from sharegroup.core.record_state import RecordState
 from sharegroup.errors import GroupNotDrainedError
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
@@ -41,6 +42,7 @@ class PartitionHandover:
         waiting_dead_letter_count: records whose dead-letter record is not written yet.
         lost_delivery_counts: deliveries so far → records that were delivered so often, are not finished, and begin at
             0 again.
+        open_write_count: writes into sinks whose outcome is not known yet.
     """
 
     topic: str
@@ -50,11 +52,13 @@ class PartitionHandover:
     locked_count: int = 0
     waiting_dead_letter_count: int = 0
     lost_delivery_counts: Mapping[int, int] = field(default_factory=dict)
+    open_write_count: int = 0
 
     @property
     def is_drained(self) -> bool:
         """True if a share group that begins at the start offset delivers nothing twice that is finished or held."""
-        return not (self.redelivered_count or self.locked_count or self.waiting_dead_letter_count)
+        in_flight = self.redelivered_count or self.locked_count or self.waiting_dead_letter_count
+        return not (in_flight or self.open_write_count)
 
 
 def handover(group: FoldedGroup) -> list[PartitionHandover]:
@@ -106,11 +110,14 @@ def pause(admin: AdminClient, group_id: str, read: Callable[[], FoldedGroup]) ->
     """Pause the group, and return what Kafka begins with: nothing is acquired any more.
 
     Raises:
-        GroupNotDrainedError: a share-partition has no start offset yet, so that Kafka would choose one.
+        GroupNotDrainedError: a share-partition has no start offset yet, so that Kafka would choose one; or a write into
+            a sink is open: Kafka would deliver its records again, and their results may be there.
         GroupIdNotFoundError: the group does not exist.
     """
+    _check_no_open_writes(read())
     admin.pause_group(group_id, PAUSE_REASON)
     group = read()
+    _check_no_open_writes(group)
     starting = [topic.topic for topic in group.metadata.topics.values() if topic.initializing]
     if starting:
         raise GroupNotDrainedError(
@@ -118,6 +125,15 @@ def pause(admin: AdminClient, group_id: str, read: Callable[[], FoldedGroup]) ->
             "Resume it, and try again.",
         )
     return handover(group)
+
+
+def _check_no_open_writes(group: FoldedGroup) -> None:
+    if count := len(open_writes(group)):
+        raise GroupNotDrainedError(
+            f"Group {group.group_id} has {count} open writes: whether the results of their records are in the sink is "
+            "not known yet.",
+            f"Run `sharegroup groups resolve --group {group.group_id}`, and try again.",
+        )
 
 
 def _is_drained(group: FoldedGroup) -> bool:
@@ -132,9 +148,16 @@ def _not_drained(group: FoldedGroup, when: str, remedy: str) -> GroupNotDrainedE
     )
     return GroupNotDrainedError(
         f"Group {group.group_id} is not drained {when}: above the start offsets of {len(left)} share-partitions "
-        f"{redelivered} records are finished, {locked} locked, and {waiting} wait for their dead-letter records.",
+        f"{redelivered} records are finished, {locked} locked, and {waiting} wait for their dead-letter records."
+        f"{_writes_text(group)}",
         remedy,
     )
+
+
+def _writes_text(group: FoldedGroup) -> str:
+    count = len(open_writes(group))
+    command = f"`sharegroup groups resolve --group {group.group_id}` looks up those in doubt."
+    return f" {count} writes into sinks are open; {command}" if count else ""
 
 
 def _partition(folded: FoldedPartition) -> PartitionHandover:
@@ -153,4 +176,5 @@ def _partition(folded: FoldedPartition) -> PartitionHandover:
         states[RecordState.ACQUIRED],
         states[RecordState.ARCHIVING],
         dict(sorted(counts.items())),
+        len(engine.open_writes),
     )

@@ -151,7 +151,7 @@ class GroupConfig(Config):
 
     The bounds of the fields are those of Kafka's GroupConfig; the broker's limits come on top, see
     `validate_overrides`. The `errors.deadletterqueue` keys are of Kafka 4.4 (KIP-1191, spec 002); the
-    `share.redelivery` keys, `share.member.silence.ms` and `share.drain.enable` are ours.
+    `share.redelivery` and `share.exactly.once` keys, `share.member.silence.ms` and `share.drain.enable` are ours.
     """
 
     refused: ClassVar[Mapping[str, str]] = {
@@ -197,6 +197,25 @@ class GroupConfig(Config):
         description="Whether members get only records that are in flight already, so that nothing is left in flight; "
         "before the group moves to another cluster.",
     )
+    share_exactly_once_enable: Bool = Field(
+        default=False,
+        description="Whether members write the results of records into Delta tables exactly once. All of them need a "
+        "sink then, and without it none may have one; a member with a sink creates a new group with it.",
+    )
+    share_exactly_once_max_writes: Annotated[Int, Field(ge=1, le=100_000)] = Field(
+        default=1_000,
+        description="Most open writes of the group into one sink; beyond it no records are acquired for that sink.",
+    )
+    share_exactly_once_sinks: str = Field(
+        default="",
+        description="The sinks that members of the group may have, comma-separated, as their paths or URIs; empty for "
+        "any. After the loss of the newest state it says where results may be.",
+    )
+    share_exactly_once_write_expiry_ms: Annotated[Int, Field(ge=3_600_000)] = Field(
+        default=604_800_000,
+        description="Time after its acquisition within which a write is looked up, in ms. A sink has to remember "
+        "transactions and commits for longer; what is looked up later, an administrator has to decide.",
+    )
     errors_deadletterqueue_topic_name: DeadLetterTopic = Field(
         default="",
         description="Topic for records that are given up, which the group itself cannot read; "
@@ -212,6 +231,11 @@ class GroupConfig(Config):
     def timed_reset(self) -> TimedReset | None:
         """The reset by time; None for a reset to the earliest or latest offset."""
         return _timed_reset(self.share_auto_offset_reset)
+
+    @property
+    def exactly_once_sinks(self) -> frozenset[str]:
+        """The addresses in `share.exactly.once.sinks`; empty for any."""
+        return frozenset(sink.strip() for sink in self.share_exactly_once_sinks.split(",") if sink.strip())
 
     def spelled_value(self, key: str) -> str:
         """Return a value as it is written in a configuration."""

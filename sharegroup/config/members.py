@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sharegroup.config.model import Bool, Config, Int, Long, NonEmpty, TopicNames, invalid_relation, order_text
+from sharegroup.config.model import (
+    Allowed,
+    Bool,
+    Config,
+    Int,
+    Long,
+    NonEmpty,
+    TopicNames,
+    invalid_relation,
+    order_text,
+)
+from sharegroup.config.processor_config import TablePath
+from sharegroup.config.spark_sink import SparkSinkConfig
+from sharegroup.config.table_location import STORAGE_OPTIONS, is_in_store
 
 AcquireModeName = Literal["batch_optimized", "record_limit"]
 
@@ -142,6 +155,7 @@ class ShareConsumerConfig(Config):
     back unread, and nothing is fetched until the next poll.
     """
 
+    families: ClassVar[Mapping[str, Collection[str]]] = {"sink.storage": STORAGE_OPTIONS}
     refused: ClassVar[Mapping[str, str]] = CONSUMER_REFUSED
     refusal: ClassVar[str] = CONSUMER_REFUSAL
     without_effect: ClassVar[Mapping[str, str]] = CONSUMER_WITHOUT_EFFECT
@@ -189,6 +203,27 @@ class ShareConsumerConfig(Config):
         "response have failed, in ms.",
     )
 
+    sink: TablePath = Field(
+        default="",
+        description="A Delta table; with it, `transaction` writes the results of records into the table "
+        "exactly once, and the group has `share.exactly.once.enable`.",
+    )
+    sink_storage: Annotated[
+        Mapping[str, str], Allowed("options of the store, see [object stores](object_stores.md)")
+    ] = Field(
+        default={},
+        repr=False,
+        description="Options of the sink's object store, one key each: `sink.storage.aws_region`.",
+    )
+
+    @model_validator(mode="after")
+    def _check_sink(self) -> Self:
+        if self.sink_storage and not is_in_store(self.sink):
+            key = f"sink.storage.{min(self.sink_storage)}"
+            where = f"sink is on a local disk: {self.sink}" if self.sink else "sink is not set"
+            raise invalid_relation(f"{key} is set, but {where}", key)
+        return self
+
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
         request, wait = "request.timeout.ms", "fetch.max.wait.ms"
@@ -207,7 +242,7 @@ class AdminConfig(Config):
     )
 
 
-class WorkerConfig(Config):
+class WorkerConfig(SparkSinkConfig):
     """Configuration of a Spark worker.
 
     A worker pays for a Spark job with each range of records, not for each record. So its ranges grow to what the last
@@ -229,6 +264,11 @@ class WorkerConfig(Config):
         default=10_000_000,
         description="Most records of a range, and where it is set, those of the first one; a soft limit with "
         "`batch_optimized`. Where it is not set, the first one has 100, and all have 256 MiB at most.",
+    )
+    sink: str = Field(
+        default="",
+        description="Delta table, by path, URI, or name in a catalog; with it, the rows that the handler returns get "
+        "into the table exactly once, and the group has `share.exactly.once.enable`.",
     )
     worker_ranges_in_flight: Annotated[Int, Field(ge=1, le=64)] = Field(
         default=2, description="Ranges of records that are read or processed at once."

@@ -84,7 +84,8 @@ def _parse_bool(value: object) -> bool:
     return value
 
 
-def _parse_list(value: object) -> object:
+def parse_list(value: object) -> object:
+    """Return the items of a comma-separated text; other values as they are."""
     return tuple(item.strip() for item in value.split(",") if item.strip()) if isinstance(value, str) else value
 
 
@@ -106,7 +107,7 @@ Bool = Annotated[bool, BeforeValidator(_parse_bool)]
 NonEmpty = Annotated[str, Field(min_length=1), Allowed("not empty")]
 TopicName = Annotated[str, AfterValidator(check_topic_name), Allowed("a topic name")]
 TopicNames = Annotated[
-    tuple[TopicName, ...], BeforeValidator(_parse_list), Field(min_length=1), Allowed("topic names, comma-separated")
+    tuple[TopicName, ...], BeforeValidator(parse_list), Field(min_length=1), Allowed("topic names, comma-separated")
 ]
 
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE, CAUSE_RULES, is_suspect_after
 from sharegroup.core.offset_ranges import RangeMap
-from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState, next_state
+from sharegroup.core.record_state import UNDECIDED_STATES, AcknowledgeType, Cause, RecordState, next_state
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, Transition
-from sharegroup.core.run import Run
+from sharegroup.core.run import NO_WRITE, Run
 from sharegroup.core.runs import RunMap
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 
@@ -35,8 +35,10 @@ def planned_transitions(
     Acknowledgements of offsets below the start offset are accepted from any member and have no effect.
 
     Raises:
-        InvalidRequestError: a range is reversed, ends past the last record in flight, or has a wrong number of types.
-        InvalidRecordStateError: a record is not acquired by this member, or is named twice.
+        InvalidRequestError: a range is reversed, ends past the last record in flight, has a wrong number of types, or
+            says that a write has begun without its version.
+        InvalidRecordStateError: a record is not acquired by this member, was acquired with another write, is accepted
+            although it has an open write, or is named twice.
     """
     planned: list[Transition] = []
     # The parts of one batch do not overlap.
@@ -49,8 +51,12 @@ def planned_transitions(
         for first, last, acknowledge_type in batch.runs():
             for run in runs.overlapping(first, last):
                 _check_held(run, member_id, acknowledged)
+                _check_write(run, batch, acknowledge_type)
                 cause = ACKNOWLEDGE_CAUSE[acknowledge_type]
-                transition = transition_of(run, cause, limits, now_ms, batch.redelivery_delay_ms)
+                if batch.is_begun and acknowledge_type is not AcknowledgeType.RENEW:
+                    transition = in_doubt(run, cause, limits, now_ms, batch.redelivery_delay_ms)
+                else:
+                    transition = transition_of(run, cause, limits, now_ms, batch.redelivery_delay_ms)
                 if acknowledge_type is AcknowledgeType.RENEW:
                     _check_renew(run, limits)
                 elif acknowledged is not None:
@@ -85,7 +91,32 @@ def transition_of(
         deadline_ms,
         cause,
         is_suspect_after(to_state, cause, was_suspect=run.is_suspect),
+        run.write_version if to_state in UNDECIDED_STATES else NO_WRITE,
     )
+
+
+def lock_end_of(run: Run, cause: Cause, limits: SharePartitionLimits, now_ms: int) -> Transition:
+    """Return the transition of an ACQUIRED run whose lock ends without an acknowledgement."""
+    end = transition_of if run.write_version == NO_WRITE else in_doubt
+    return end(run, cause, limits, now_ms)
+
+
+def in_doubt(
+    run: Run, cause: Cause, limits: SharePartitionLimits, now_ms: int, redelivery_delay_ms: int | None = None
+) -> Transition:
+    """Return the transition of an ACQUIRED run whose delivery ends by a cause, if it is not in the sink after all."""
+    intended = transition_of(run, cause, limits, now_ms, redelivery_delay_ms)
+    doubt = transition_of(run, Cause.IN_DOUBT, limits, now_ms)
+    return doubt._replace(deadline_ms=intended.deadline_ms, intended=cause)
+
+
+def not_written(run: Run, limits: SharePartitionLimits, now_ms: int) -> Transition:
+    """Return the transition of a run with an open write that is not in the sink: the end that was intended applies."""
+    if run.intended is None:
+        return transition_of(run, Cause.NOT_WRITTEN, limits, now_ms)
+    transition = transition_of(run, run.intended, limits, now_ms)
+    is_delayed = transition.to_state is RecordState.AVAILABLE and run.deadline_ms > now_ms
+    return transition._replace(deadline_ms=run.deadline_ms if is_delayed else 0)
 
 
 def _not_before_ms(
@@ -117,6 +148,11 @@ def _check_shape(batch: AcknowledgementBatch) -> None:
             f"Acknowledgement batch {batch.first_offset}..{batch.last_offset} has {len(batch.types)} types; "
             f"it needs 1 or {size}."
         )
+    if batch.is_begun and batch.write_version == NO_WRITE:
+        raise InvalidRequestError(
+            f"Acknowledgement batch {batch.first_offset}..{batch.last_offset} says that its write has begun, "
+            "and names no write."
+        )
 
 
 def _check_in_flight(runs: RunMap, start_offset: int, batch: AcknowledgementBatch) -> None:
@@ -141,6 +177,21 @@ def _check_held(run: Run, member_id: str, acknowledged: RangeMap[None] | None) -
         )
     if acknowledged is not None and (twice := acknowledged.overlapping(run.first_offset, run.last_offset)):
         raise InvalidRecordStateError(f"Offsets {twice[0][0]}..{twice[0][1]} are acknowledged twice in one request.")
+
+
+def _check_write(run: Run, batch: AcknowledgementBatch, acknowledge_type: AcknowledgeType) -> None:
+    """Refuse an acknowledgement of an earlier delivery to the same member, and one that only the sink may give."""
+    if run.write_version != batch.write_version:
+        raise InvalidRecordStateError(
+            f"Offsets {run.first_offset}..{run.last_offset} are acquired with write {run.write_version}; "
+            f"the acknowledgement is of write {batch.write_version}."
+        )
+    if run.write_version != NO_WRITE and acknowledge_type is AcknowledgeType.ACCEPT:
+        raise InvalidRecordStateError(
+            f"Offsets {run.first_offset}..{run.last_offset} have the open write {run.write_version}, and are accepted "
+            "by what its sink says alone.",
+            "Send ResolveWrite after the commit.",
+        )
 
 
 def _check_renew(run: Run, limits: SharePartitionLimits) -> None:

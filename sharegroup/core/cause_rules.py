@@ -11,7 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from sharegroup.core.record_state import TRANSITIONS, AcknowledgeType, Cause, Outcome, RecordState
+from sharegroup.core.record_state import (
+    TRANSITIONS,
+    UNDECIDED_STATES,
+    AcknowledgeType,
+    Cause,
+    Outcome,
+    RecordState,
+)
 
 
 class Author(Enum):
@@ -89,6 +96,8 @@ _ROWS: tuple[tuple[Cause, Author, AcknowledgeType | None, bool, bool, bool, bool
     (Cause.OFFSET_RESET,        Author.ADMINISTRATOR,      None,          False, False, True,  False,  False, _ENDED),
     (Cause.IMPORTED,            Author.OTHER_SYSTEM,       None,          False, True,  True,  False,  False, _ENDED),
     (Cause.REDRIVE,             Author.ADMINISTRATOR,      None,          False, True,  True,  False,  False, _ENDED),
+    (Cause.IN_DOUBT,            Author.LEADER,             None,          False, True,  False, False,  False, _KEPT),
+    (Cause.NOT_WRITTEN,         Author.LEADER,             None,          False, True,  True,  False,  False, _KEPT),
 )
 # fmt: on
 CAUSE_RULES: dict[Cause, CauseRule] = {row[0]: CauseRule(*row[1:]) for row in _ROWS}
@@ -132,9 +141,15 @@ RETURNS = frozenset(cause for cause, outcome in _outcomes(RecordState.ACQUIRED) 
 """Causes that end a delivery and give the record back to the queue, at the delivery limit to nobody."""
 
 ENDS_OF_DELIVERIES = frozenset(
-    cause for cause, outcome in _outcomes(RecordState.ACQUIRED) if outcome.to_state is not RecordState.ACQUIRED
+    cause for cause, outcome in _outcomes(RecordState.ACQUIRED) if outcome.to_state not in UNDECIDED_STATES
 )
-"""Causes that end a delivery, be it that they take it back."""
+"""Causes that end a delivery, be it that they take it back; each delivery ends by one of them, once."""
+
+DECIDED_ENDS = frozenset(cause for cause, _ in _outcomes(RecordState.RESOLVING))
+"""Causes that end a delivery with an open write when the write is decided."""
+
+CHOSEN_ENDS = DECIDED_ENDS & frozenset(ACKNOWLEDGE_CAUSE.values())
+"""Those of them that a commit of the write may give a record; the others come from the end of a lock alone."""
 
 UNDELIVERED = frozenset(cause for cause, outcome in _outcomes(*RecordState) if outcome.delivery_count_change < 0)
 """Causes that take a delivery back: no application has seen the record."""
@@ -148,7 +163,7 @@ def is_suspect_after(to_state: RecordState, cause: Cause, *, was_suspect: bool) 
 
     A finished record, and one that waits for its dead letter, is none: it is not delivered again.
     """
-    if to_state is not RecordState.AVAILABLE and to_state is not RecordState.ACQUIRED:
+    if to_state is not RecordState.AVAILABLE and to_state not in UNDECIDED_STATES:
         return False
     suspicion = CAUSE_RULES[cause].suspicion
     return suspicion is Suspicion.RAISED or (was_suspect and suspicion is Suspicion.KEPT)

@@ -1,4 +1,7 @@
-"""Invariants of each record that changes a share-partition (spec 002, "Invariants & guarantees")."""
+"""Invariants of each record that changes a share-partition (spec 002, "Invariants & guarantees").
+
+Those of open writes are in `write_invariants`.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,12 @@ from sharegroup.core.transition_rules import (
     is_within_the_window,
     lock_has_its_duration,
     starts_from_its_run,
+)
+from sharegroup.core.write_invariants import (
+    end_of_a_lock_leaves_a_write_in_doubt,
+    intended_end_is_applied,
+    record_keeps_its_write_until_it_is_decided,
+    write_opens_and_closes_once,
 )
 
 RecordInvariant = Callable[[SharePartition, SharePartitionRecord, Circumstances], list[Violation]]
@@ -320,3 +329,12 @@ def span_is_within_limit(before: SharePartition, transition: Transition, circums
             f"{shown(transition)} with {fresh.run_count} of at most {limits.max_runs} runs in flight reaches past the "
             f"span, which ends before {span_end}"
         )
+
+
+for _details in (
+    record_keeps_its_write_until_it_is_decided,
+    end_of_a_lock_leaves_a_write_in_doubt,
+    intended_end_is_applied,
+):
+    _transition_invariant(_details)
+RECORD_INVARIANTS[write_opens_and_closes_once.__name__] = write_opens_and_closes_once

@@ -12,13 +12,15 @@ from sharegroup.errors import IllegalTransitionError
 
 
 class RecordState(IntEnum):
-    """Delivery state of one record; the numbers are the ones Kafka persists."""
+    """Delivery state of one record; the numbers up to 4 are the ones Kafka persists."""
 
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
     ARCHIVING = 3
     ARCHIVED = 4
+    RESOLVING = 5
+    """Its delivery has ended, and whether its result is in the sink, or may still get there, is not known yet."""
 
     @property
     def is_terminal(self) -> bool:
@@ -27,12 +29,15 @@ class RecordState(IntEnum):
 
     @property
     def is_persisted(self) -> bool:
-        """True if Kafka stores this state; a lock exists only in its leader's memory."""
-        return self is not RecordState.ACQUIRED
+        """True if Kafka stores this state; a lock, and an open write, exist only in the leader's memory there."""
+        return self not in UNDECIDED_STATES
 
 
 TERMINAL_STATES = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 """The share-partition start offset may pass a record in one of these states."""
+
+UNDECIDED_STATES = (RecordState.ACQUIRED, RecordState.RESOLVING)
+"""A record in one of these states was delivered, and the outcome is not known; only such a record has an open write."""
 
 
 class AcknowledgeType(IntEnum):
@@ -65,6 +70,8 @@ class Cause(StrEnum):
     OFFSET_RESET = "offset_reset"
     IMPORTED = "imported"
     REDRIVE = "redrive"
+    IN_DOUBT = "in_doubt"
+    NOT_WRITTEN = "not_written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,18 @@ class Outcome:
 
 
 _BACK_TO_THE_QUEUE = Outcome(RecordState.AVAILABLE, at_limit=RecordState.ARCHIVED, dead_letters=True)
+_ENDS: dict[Cause, Outcome] = {
+    Cause.GAP: Outcome(RecordState.ARCHIVED),
+    Cause.ACCEPT: Outcome(RecordState.ACKNOWLEDGED),
+    Cause.RELEASE: _BACK_TO_THE_QUEUE,
+    Cause.REJECT: Outcome(RecordState.ARCHIVED, dead_letters=True),
+    Cause.UNREAD: Outcome(RecordState.AVAILABLE, delivery_count_change=-1),
+    Cause.LOCK_TIMEOUT: _BACK_TO_THE_QUEUE,
+    Cause.SESSION_CLOSE: _BACK_TO_THE_QUEUE,
+    Cause.MEMBER_SILENT: _BACK_TO_THE_QUEUE,
+    Cause.MEMBER_ENDED: _BACK_TO_THE_QUEUE,
+}
+"""The ends of a delivery. With an open write they wait in RESOLVING, and apply if it is not in the sink."""
 _PASSED_BY_THE_START_OFFSET = {
     Cause.LOG_START: Outcome(RecordState.ARCHIVED),
     Cause.OFFSET_RESET: Outcome(RecordState.ARCHIVED),
@@ -114,16 +133,10 @@ TRANSITIONS: dict[RecordState, dict[Cause, Outcome | None]] = {
     ),
     RecordState.ACQUIRED: _row(
         {
-            Cause.GAP: Outcome(RecordState.ARCHIVED),
-            Cause.ACCEPT: Outcome(RecordState.ACKNOWLEDGED),
-            Cause.RELEASE: _BACK_TO_THE_QUEUE,
-            Cause.REJECT: Outcome(RecordState.ARCHIVED, dead_letters=True),
+            **_ENDS,
             Cause.RENEW: Outcome(RecordState.ACQUIRED),
-            Cause.UNREAD: Outcome(RecordState.AVAILABLE, delivery_count_change=-1),
-            Cause.LOCK_TIMEOUT: _BACK_TO_THE_QUEUE,
-            Cause.SESSION_CLOSE: _BACK_TO_THE_QUEUE,
-            Cause.MEMBER_SILENT: _BACK_TO_THE_QUEUE,
-            Cause.MEMBER_ENDED: _BACK_TO_THE_QUEUE,
+            Cause.IN_DOUBT: Outcome(RecordState.RESOLVING),
+            Cause.NOT_WRITTEN: _BACK_TO_THE_QUEUE,
             **_PASSED_BY_THE_START_OFFSET,
         }
     ),
@@ -136,6 +149,7 @@ TRANSITIONS: dict[RecordState, dict[Cause, Outcome | None]] = {
         }
     ),
     RecordState.ARCHIVED: _row({Cause.REDRIVE: Outcome(RecordState.AVAILABLE, resets_delivery_count=True)}),
+    RecordState.RESOLVING: _row(_ENDS),
 }
 """State → cause → outcome, for every pair; None marks an illegal pair."""
 

@@ -11,8 +11,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sharegroup.core.cause_rules import is_persisted_by_kafka
-from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
-from sharegroup.core.run import Run
+from sharegroup.core.open_writes import WriteClosed, WriteOpened
+from sharegroup.core.record_state import UNDECIDED_STATES, AcknowledgeType, Cause, RecordState
+from sharegroup.core.run import NO_WRITE, Run
 
 MAX_SPAN_OFFSETS = 1_000_000
 """Offsets from the SPSO to the last one in flight; a larger window may be in flight as a whole."""
@@ -33,8 +34,10 @@ class Transition(NamedTuple):
         from_state: the state before; None when the records were not in flight.
         delivery_count: the count after.
         member_id: the member that holds or held the records; "" when none did.
-        deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
+        deadline_ms: the deadline after; see `Run`.
         is_suspect: the suspicion after; see `Run`.
+        write_version: the open write after; see `Run`.
+        intended: the end of the delivery that is in doubt; see `Run`.
     """
 
     first_offset: int
@@ -46,6 +49,8 @@ class Transition(NamedTuple):
     deadline_ms: int
     cause: Cause
     is_suspect: bool = False
+    write_version: int = NO_WRITE
+    intended: Cause | None = None
 
     @property
     def size(self) -> int:
@@ -55,7 +60,7 @@ class Transition(NamedTuple):
     @property
     def run(self) -> Run:
         """The records after the change."""
-        holder = self.member_id if self.to_state is RecordState.ACQUIRED else ""
+        holder = self.member_id if self.to_state in UNDECIDED_STATES else ""
         return Run(
             self.first_offset,
             self.last_offset,
@@ -64,6 +69,8 @@ class Transition(NamedTuple):
             holder,
             self.deadline_ms,
             self.is_suspect,
+            self.write_version,
+            self.intended,
         )
 
     @property
@@ -84,7 +91,7 @@ class StartOffsetMoved:
     cause: Cause | None = None
 
 
-SharePartitionRecord = Transition | StartOffsetMoved
+SharePartitionRecord = Transition | StartOffsetMoved | WriteOpened | WriteClosed
 
 
 class AcknowledgementBatch(NamedTuple):
@@ -96,12 +103,16 @@ class AcknowledgementBatch(NamedTuple):
         types: one type for the whole range, or one for each offset.
         redelivery_delay_ms: delay before records that are released or unread are available again; None = the group's
             back-off for released ones, none for unread ones.
+        write_version: the write that the records were acquired with; NO_WRITE without one.
+        is_begun: True if a run of the write has begun to write, or still may: whether it is in the sink is not known.
     """
 
     first_offset: int
     last_offset: int
     types: tuple[AcknowledgeType, ...]
     redelivery_delay_ms: int | None = None
+    write_version: int = NO_WRITE
+    is_begun: bool = False
 
     def runs(self) -> Iterator[tuple[int, int, AcknowledgeType]]:
         """Yield the parts of one type: first offset, last offset and type."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from sharegroup.core.offset_ranges import OffsetRange, RangeMap, clip, gaps
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.core.records import SharePartitionRecord, Transition
+from sharegroup.core.records import SharePartitionRecord, StartOffsetMoved, Transition
 from sharegroup.core.run import Run
 
 
@@ -25,9 +25,11 @@ class RejectedRecords:
 
     def note(self, record: SharePartitionRecord) -> None:
         """Update the ranges for a change of the share-partition."""
-        if not isinstance(record, Transition):
+        if isinstance(record, StartOffsetMoved):
             if self._ranges is not None:
                 self._ranges.drop_below(record.start_offset)
+        elif not isinstance(record, Transition):
+            return
         elif record.to_state is RecordState.ARCHIVING and record.cause is Cause.REJECT:
             self._add(record.first_offset, record.last_offset)
         elif record.cause is Cause.REDRIVE and self._ranges is not None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sharegroup.core.record_state import RecordState
+from sharegroup.core.record_state import Cause, RecordState
+
+NO_WRITE = -1
+"""The version of the write of a record that has no open write."""
 
 
 class Run(NamedTuple):
@@ -13,10 +16,13 @@ class Run(NamedTuple):
     Attributes:
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
-        member_id: the member that holds the records; "" unless ACQUIRED.
-        deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
+        member_id: the member that holds the records, or held them until they were RESOLVING; else "".
+        deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, and when RESOLVING that of the records
+            if they are not written; else 0.
         is_suspect: the last delivery that was not taken back ended without an acknowledgement of the application.
             Records that wait for a delivery may be suspects, and those on their next one.
+        write_version: version of the open write to which the result of these records belongs; NO_WRITE without one.
+        intended: the end of their delivery that applies if they are not written; None unless RESOLVING.
     """
 
     first_offset: int
@@ -26,6 +32,8 @@ class Run(NamedTuple):
     member_id: str = ""
     deadline_ms: int = 0
     is_suspect: bool = False
+    write_version: int = NO_WRITE
+    intended: Cause | None = None
 
     @property
     def size(self) -> int:
@@ -44,4 +52,6 @@ class Run(NamedTuple):
             and self.member_id == other.member_id
             and self.deadline_ms == other.deadline_ms
             and self.is_suspect is other.is_suspect
+            and self.write_version == other.write_version
+            and self.intended is other.intended
         )

@@ -1,4 +1,4 @@
-"""Maps of runs: the one run-length representation of offsets → (state, delivery count, member, deadline, suspicion).
+"""Maps of runs: the one run-length representation of offsets → all else that a `Run` has.
 
 Neighbouring runs that are equal in everything but their offsets are always merged, so the same content has exactly
 one representation.
@@ -13,7 +13,7 @@ from sharegroup.core.available_runs import AvailableRuns
 from sharegroup.core.due_times import DueTimes
 from sharegroup.core.offset_ranges import clip, merge
 from sharegroup.core.record_state import TERMINAL_STATES, RecordState
-from sharegroup.core.run import Run
+from sharegroup.core.run import NO_WRITE, Run
 from sharegroup.core.sorted_keys import SortedKeys
 
 # A lookup in an enumeration takes 60 ns, as long as one in a dictionary.
@@ -41,9 +41,11 @@ class RunMap:
         "_last_offset",
         "_locked_count",
         "_locks",
+        "_resolving_counts",
         "_runs",
         "_suspects_held",
         "_terminal_count",
+        "_write_counts",
     )
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
@@ -57,6 +59,10 @@ class RunMap:
         self._terminal_count = self._locked_count = 0
         self._suspects_held: Counter[str] = Counter()
         """Member → runs of suspects that it holds."""
+        self._write_counts: Counter[int] = Counter()
+        """Version of an open write → runs with it."""
+        self._resolving_counts: Counter[int] = Counter()
+        """Version of an open write → RESOLVING runs with it."""
         # Filling the ordered collections at once is several times faster than adding to them one by one.
         for run in merge(runs, Run.is_alike):
             first = run.first_offset
@@ -73,6 +79,8 @@ class RunMap:
                     self._suspects_held[run.member_id] += 1
             elif run.state in TERMINAL_STATES:
                 self._terminal_count += run.size
+            if run.write_version != NO_WRITE:
+                self._count_write(run, 1)
         self._firsts = SortedKeys(list(self._runs))
         self._available = AvailableRuns(self._runs, available)
         self._locks = DueTimes(locks)
@@ -215,6 +223,19 @@ class RunMap:
         """Return True if a member has ACQUIRED suspects."""
         return self._suspects_held[member_id] > 0
 
+    def has_write(self, write_version: int) -> bool:
+        """Return True if a run has an open write."""
+        return self._write_counts[write_version] > 0
+
+    def is_resolving(self, write_version: int) -> bool:
+        """Return True if a run with an open write is RESOLVING."""
+        return self._resolving_counts[write_version] > 0
+
+    @property
+    def write_versions(self) -> list[int]:
+        """Versions of the open writes of all runs, sorted."""
+        return sorted(self._write_counts)
+
     def due(self, now_ms: int) -> list[Run]:
         """Return the ACQUIRED runs whose lock ends at or before `now_ms`, earliest lock first."""
         return [self._runs[first] for first in self._locks.due(now_ms)]
@@ -332,6 +353,8 @@ class RunMap:
             self._available.add(run)
         elif run.state in TERMINAL_STATES:
             self._terminal_count += run.size
+        if run.write_version != NO_WRITE:
+            self._count_write(run, 1)
 
     def _unindex(self, run: Run) -> None:
         """Remove a run, but not its key."""
@@ -351,3 +374,14 @@ class RunMap:
             self._available.remove(run)
         elif run.state in TERMINAL_STATES:
             self._terminal_count -= run.size
+        if run.write_version != NO_WRITE:
+            self._count_write(run, -1)
+
+    def _count_write(self, run: Run, change: int) -> None:
+        counts = [self._write_counts]
+        if run.state is RecordState.RESOLVING:
+            counts.append(self._resolving_counts)
+        for count_by_version in counts:
+            count_by_version[run.write_version] += change
+            if not count_by_version[run.write_version]:
+                del count_by_version[run.write_version]

@@ -6,13 +6,14 @@ the caller can persist exactly that. Recovery applies the same records again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from sharegroup.core.acknowledgement import planned_transitions, transition_of
+from sharegroup.core.acknowledgement import lock_end_of, planned_transitions, transition_of
 from sharegroup.core.acquisition import AcquireRequest, chosen_runs, chosen_suspects, fresh_run, response_ranges
 from sharegroup.core.archived_runs import archived_runs
 from sharegroup.core.offset_ranges import OffsetRange
-from sharegroup.core.record_state import TERMINAL_STATES, Cause, RecordState, outcome_of
+from sharegroup.core.open_writes import OpenWrite, Resolution, WriteClosed, WriteOpened
+from sharegroup.core.record_state import TERMINAL_STATES, UNDECIDED_STATES, Cause, RecordState, outcome_of
 from sharegroup.core.records import (
     AcknowledgementBatch,
     SharePartitionLimits,
@@ -20,7 +21,8 @@ from sharegroup.core.records import (
     StartOffsetMoved,
     Transition,
 )
-from sharegroup.core.run import Run
+from sharegroup.core.resolution import resolved_transitions
+from sharegroup.core.run import NO_WRITE, Run
 from sharegroup.core.runs import RunMap
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import IllegalTransitionError, StateTableError
@@ -35,15 +37,23 @@ class SharePartition:
     Args:
         runs: runs at or above the SPSO, ascending; holes between them become AVAILABLE with delivery count 0.
         state_epoch: fencing epoch of the durable state.
+        open_writes: the writes that are open, those without a record in flight included.
 
     Raises:
         StateTableError: a run is reversed, begins below the SPSO, or overlaps the one before it.
     """
 
-    def __init__(self, start_offset: int, runs: Iterable[Run] = (), state_epoch: int = 0) -> None:
+    def __init__(
+        self,
+        start_offset: int,
+        runs: Iterable[Run] = (),
+        state_epoch: int = 0,
+        open_writes: Iterable[WriteOpened] = (),
+    ) -> None:
         self._start_offset = start_offset
         self._runs = RunMap(_without_holes(start_offset, runs))
         self.state_epoch = state_epoch
+        self._open_writes = {opened.write.version: opened for opened in open_writes}
         self.pass_finished()
 
     @property
@@ -61,6 +71,11 @@ class SharePartition:
     def runs(self) -> RunMap:
         """All runs in flight; read only."""
         return self._runs
+
+    @property
+    def open_writes(self) -> Mapping[int, WriteOpened]:
+        """Version → each write that is open; read only."""
+        return self._open_writes
 
     @property
     def delivery_complete_count(self) -> int:
@@ -117,14 +132,20 @@ class SharePartition:
         return self.next_offset - self._start_offset >= limits.span_limit or len(self._runs) >= limits.max_runs
 
     def acquire(
-        self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
-    ) -> tuple[list[Run], list[Transition]]:
+        self,
+        request: AcquireRequest,
+        limits: SharePartitionLimits,
+        log_end_offset: int,
+        now_ms: int,
+        write: OpenWrite | None = None,
+    ) -> tuple[list[Run], list[SharePartitionRecord]]:
         """Lease records to a member; the delivery count of each goes up by one.
 
         Args:
             log_end_offset: end of the acquirable records, exclusive: the last stable offset under read_committed. It
                 may lie below the SPEO, when the group has just become read_committed.
             now_ms: the locks run from here.
+            write: the write for their results, which is opened with the acquisition; None without one.
 
         Returns:
             The acquired runs as the member receives them, and the records that were applied.
@@ -135,11 +156,22 @@ class SharePartition:
         else:
             available = self._runs.available_below(log_end_offset, are_suspects=False)
             chosen = chosen_runs(available, self._fresh(limits, log_end_offset, now_ms), request, limits)
-        records = self.take(request.member_id, chosen, limits, now_ms)
-        return response_ranges(records, request), records
+        version = NO_WRITE if write is None else write.version
+        transitions = self.take(request.member_id, chosen, limits, now_ms, version)
+        records: list[SharePartitionRecord] = [*transitions]
+        if write is not None and transitions:
+            opened = WriteOpened(write, transitions[0].first_offset, transitions[-1].last_offset)
+            self.apply(opened)
+            records.append(opened)
+        return response_ranges(transitions, request), records
 
     def take(
-        self, member_id: str, chosen: Sequence[Run], limits: SharePartitionLimits, now_ms: int
+        self,
+        member_id: str,
+        chosen: Sequence[Run],
+        limits: SharePartitionLimits,
+        now_ms: int,
+        write_version: int = NO_WRITE,
     ) -> list[Transition]:
         """Lease exactly these runs; some may lie wholly past the SPEO.
 
@@ -171,6 +203,7 @@ class SharePartition:
                     deadline_ms,
                     Cause.ACQUIRE,
                     run.is_suspect,
+                    write_version,
                 )
             )
         for record in records:
@@ -182,19 +215,40 @@ class SharePartition:
     ) -> list[SharePartitionRecord]:
         """Apply one request's acknowledgements, all or none.
 
+        A write whose last record is given up before it began is closed: no run of it writes any more.
+
         Raises:
             InvalidRequestError: a range or its types are malformed, or end past the SPEO.
-            InvalidRecordStateError: a record is not held by this member.
+            InvalidRecordStateError: a record is not held by this member, or its open write does not allow it.
         """
         planned = planned_transitions(self._runs, self._start_offset, member_id, batches, limits, now_ms)
-        return self._apply_and_advance(planned)
+        given_up = self._given_up(planned) if self._open_writes else ()
+        applied = self._apply_and_advance(planned)
+        closed = [WriteClosed(version) for version in given_up if not self._runs.has_write(version)]
+        for record in closed:
+            self.apply(record)
+        return [*applied, *closed] if closed else applied
+
+    def resolve(
+        self, write_version: int, resolution: Resolution, limits: SharePartitionLimits, now_ms: int
+    ) -> list[SharePartitionRecord]:
+        """Apply what a sink says of an open write; nothing if the write is closed, or was never opened here."""
+        opened = self._open_writes.get(write_version)
+        if opened is None:
+            return []
+        records = self._apply_and_advance(resolved_transitions(self._runs, opened, resolution, limits, now_ms))
+        if resolution.is_closed:
+            closed = WriteClosed(write_version)
+            self.apply(closed)
+            records.append(closed)
+        return records
 
     def expire_locks(self, limits: SharePartitionLimits, now_ms: int) -> list[SharePartitionRecord]:
         """End every acquisition lock that is due at `now_ms`."""
         due = self._runs.due(now_ms)
         if not due:
             return []
-        return self._apply_and_advance([transition_of(run, Cause.LOCK_TIMEOUT, limits, now_ms) for run in due])
+        return self._apply_and_advance([lock_end_of(run, Cause.LOCK_TIMEOUT, limits, now_ms) for run in due])
 
     def release_member(
         self, member_id: str, limits: SharePartitionLimits, now_ms: int, cause: Cause = Cause.SESSION_CLOSE
@@ -203,7 +257,7 @@ class SharePartition:
         held = self._runs.held_by(member_id)
         if not held:
             return []
-        return self._apply_and_advance([transition_of(run, cause, limits, now_ms) for run in held])
+        return self._apply_and_advance([lock_end_of(run, cause, limits, now_ms) for run in held])
 
     def finish_dead_letters(
         self, first_offset: int, last_offset: int, limits: SharePartitionLimits, now_ms: int
@@ -246,8 +300,11 @@ class SharePartition:
         return self._apply_and_advance([transition_of(run, Cause.REDRIVE, limits, now_ms) for run in archived])
 
     def move_log_start(self, log_start_offset: int, limits: SharePartitionLimits) -> list[SharePartitionRecord]:
-        """Move the SPSO to the log start: records below it no longer exist, even if a member holds them."""
-        return self._forced_start(log_start_offset, Cause.LOG_START, limits)
+        """Move the SPSO to the log start: records below it no longer exist, even if a member holds them.
+
+        It stops at the first record with an open write, until that is decided.
+        """
+        return self._forced_start(self._before_open_writes(log_start_offset), Cause.LOG_START, limits)
 
     def pass_finished(self) -> StartOffsetMoved | None:
         """Move the SPSO past the finished records at it; None when there are none. Every operation ends with it."""
@@ -260,15 +317,20 @@ class SharePartition:
 
     def apply(self, record: SharePartitionRecord) -> None:
         """Change the state by one record. There is no other way to change it."""
-        if isinstance(record, StartOffsetMoved):
-            if record.cause is Cause.OFFSET_RESET:
-                # Kafka, too, initialises the state again: state above the new start offset is void.
-                self._runs = RunMap()
-            self._runs.drop_below(record.start_offset)
-            self._start_offset = record.start_offset
-            return
-        self._fill_hole_before(record.first_offset)
-        self._runs.assign(record.run)
+        match record:
+            case Transition():
+                self._fill_hole_before(record.first_offset)
+                self._runs.assign(record.run)
+            case StartOffsetMoved():
+                if record.cause is Cause.OFFSET_RESET:
+                    # Kafka, too, initialises the state again: state above the new start offset is void.
+                    self._runs = RunMap()
+                self._runs.drop_below(record.start_offset)
+                self._start_offset = record.start_offset
+            case WriteOpened():
+                self._open_writes[record.write.version] = record
+            case WriteClosed():
+                del self._open_writes[record.version]
 
     def _fresh(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> Run | None:
         next_offset = self.next_offset
@@ -284,6 +346,19 @@ class SharePartition:
             self.apply(record)
         moved = self.pass_finished()
         return [*applied, moved] if moved else applied
+
+    def _given_up(self, planned: Iterable[Transition]) -> list[int]:
+        """Return the writes of the records whose delivery ends by transitions that are about to be applied."""
+        ended = (record for record in planned if record.to_state not in UNDECIDED_STATES)
+        runs = (run for record in ended for run in self._runs.overlapping(record.first_offset, record.last_offset))
+        return sorted({run.write_version for run in runs if run.write_version != NO_WRITE})
+
+    def _before_open_writes(self, offset: int) -> int:
+        """Return an offset, or the first one with an open write if that is lower."""
+        if not self._open_writes:
+            return offset
+        below = self._runs.overlapping(self._start_offset, offset - 1)
+        return next((run.first_offset for run in below if run.write_version != NO_WRITE), offset)
 
     def _forced_start(self, offset: int, cause: Cause, limits: SharePartitionLimits) -> list[SharePartitionRecord]:
         if offset <= self._start_offset:

@@ -7,8 +7,8 @@ from functools import wraps
 from itertools import pairwise
 
 from sharegroup.core.invariants import Violation, shown
-from sharegroup.core.record_state import RecordState
-from sharegroup.core.run import Run
+from sharegroup.core.record_state import UNDECIDED_STATES, RecordState
+from sharegroup.core.run import NO_WRITE, Run
 from sharegroup.core.runs import PAST_ALL_OFFSETS, RunMap
 from sharegroup.core.share_partition import SharePartition
 
@@ -64,6 +64,7 @@ def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
         finished,
         *_counts_of_available([run for run in runs if run.state is RecordState.AVAILABLE], kept),
         *_counts_of_held([run for run in runs if run.state is RecordState.ACQUIRED], kept),
+        *_counts_of_writes([run for run in runs if run.write_version != NO_WRITE], kept),
     ]
     yield from (
         f"the {name} is {is_kept}, the runs say {counted}" for name, is_kept, counted in counts if is_kept != counted
@@ -97,39 +98,66 @@ def _counts_of_held(held: list[Run], kept: RunMap) -> Iterator[_Count]:
     yield "index of locks", kept.due(last_deadline_ms), by_deadline
 
 
+def _counts_of_writes(with_write: list[Run], kept: RunMap) -> Iterator[_Count]:
+    versions = sorted({run.write_version for run in with_write})
+    yield "index of open writes", kept.write_versions, versions
+    resolving = sorted({run.write_version for run in with_write if run.state is RecordState.RESOLVING})
+    yield "index of writes in doubt", [version for version in versions if kept.is_resolving(version)], resolving
+
+
 @_state_invariant
-def only_acquired_records_have_a_holder(share_partition: SharePartition) -> Iterator[str]:
-    """Check that exactly the ACQUIRED records name a member, and finished records have no deadline.
+def only_undecided_records_have_a_holder(share_partition: SharePartition) -> Iterator[str]:
+    """Check that exactly the ACQUIRED and RESOLVING records name a member, and finished records have no deadline.
 
     No exceptions.
     """
     for run in share_partition.runs:
-        if (run.state is RecordState.ACQUIRED) != bool(run.member_id):
+        if (run.state in UNDECIDED_STATES) != bool(run.member_id):
             yield f"{shown(run)} has the holder {run.member_id!r}"
-        if run.state not in (RecordState.ACQUIRED, RecordState.AVAILABLE) and run.deadline_ms:
+        if run.state not in (*UNDECIDED_STATES, RecordState.AVAILABLE) and run.deadline_ms:
             yield f"{shown(run)} has the deadline {run.deadline_ms}"
 
 
 @_state_invariant
+def writes_in_flight_are_open(share_partition: SharePartition) -> Iterator[str]:
+    """Check that a record's write is open, and that only an undecided record has one, a RESOLVING record always.
+
+    No exceptions: a write may be open without a record in flight.
+    """
+    for run in share_partition.runs:
+        is_resolving = run.state is RecordState.RESOLVING
+        if run.write_version != NO_WRITE:
+            opened = share_partition.open_writes.get(run.write_version)
+            if run.state not in UNDECIDED_STATES:
+                yield f"{shown(run)} has the write {run.write_version}"
+            if opened is None or not opened.first_offset <= run.first_offset <= run.last_offset <= opened.last_offset:
+                yield f"{shown(run)} has the write {run.write_version}, which is not open for these offsets"
+        elif is_resolving:
+            yield f"{shown(run)} has no open write"
+        if is_resolving != (run.intended is not None):
+            yield f"{shown(run)} has the intended end {run.intended}"
+
+
+@_state_invariant
 def suspects_can_be_delivered(share_partition: SharePartition) -> Iterator[str]:
-    """Check that suspects are AVAILABLE or ACQUIRED, and were delivered before.
+    """Check that suspects are AVAILABLE, ACQUIRED or RESOLVING, and were delivered before.
 
     No exceptions.
     """
     for run in share_partition.runs:
-        is_held = run.state is RecordState.ACQUIRED
+        is_held = run.state in UNDECIDED_STATES
         if run.is_suspect and (not (is_held or run.state is RecordState.AVAILABLE) or run.delivery_count < 1 + is_held):
             yield f"{shown(run)} is a suspect"
 
 
 @_state_invariant
 def held_records_were_delivered(share_partition: SharePartition) -> Iterator[str]:
-    """Check that no delivery count is negative, and that of an ACQUIRED record is at least 1.
+    """Check that no delivery count is negative, and that of an ACQUIRED or RESOLVING record is at least 1.
 
     No exceptions.
     """
     for run in share_partition.runs:
-        if run.delivery_count < (1 if run.state is RecordState.ACQUIRED else 0):
+        if run.delivery_count < (1 if run.state in UNDECIDED_STATES else 0):
             yield f"{shown(run)} was never delivered"
 
 

@@ -7,8 +7,9 @@ history hold: this asks once, and the invariants are asked only where the answer
 from __future__ import annotations
 
 from sharegroup.core.cause_rules import DELIVERIES
+from sharegroup.core.record_state import RecordState
 from sharegroup.core.records import SharePartitionLimits, Transition
-from sharegroup.core.run import Run
+from sharegroup.core.run import NO_WRITE, Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.transition_rules import (
     CAUSE_NUMBERS,
@@ -26,7 +27,8 @@ def record_holds(
 ) -> bool:
     """Return True if `check_record` has no violation of a transition, for a fraction of its cost.
 
-    A change that another system or an administrator has decided is never answered with True, nor a portion of suspects.
+    A change that another system or an administrator has decided is never answered with True, nor a portion of suspects,
+    nor a change of records with an open write.
 
     Args:
         before: the state that the transition is about to change.
@@ -35,6 +37,8 @@ def record_holds(
         highest_limit: the highest delivery count limit that applied to any record in flight.
     """
     if record.cause in DELIVERIES and before.runs.are_suspects_held_by(record.member_id):
+        return False
+    if record.write_version != NO_WRITE or record.from_state is RecordState.RESOLVING:
         return False
     if record.from_state is None:
         change, fresh = change_of(before, record, None, now_ms), fresh_records_of(before, record, now_ms)
@@ -46,7 +50,7 @@ def record_holds(
     if record.first_offset < before.start_offset or record.last_offset >= before.next_offset:
         return False
     return all(
-        holds(change_of(before, record, run, now_ms), limits, highest_limit)
+        run.write_version == NO_WRITE and holds(change_of(before, record, run, now_ms), limits, highest_limit)
         for run in before.runs.overlapping(record.first_offset, record.last_offset)
     )
 
@@ -59,7 +63,7 @@ def change_of(before: SharePartition, record: Transition, run: Run | None, now_m
         run: the run; None if the records are not in flight, or the rule is not about runs.
         now_ms: the time at which it was made.
     """
-    _, _, from_state, to_state, delivery_count, member_id, deadline_ms, cause, is_suspect = record
+    _, _, from_state, to_state, delivery_count, member_id, deadline_ms, cause, is_suspect, *_ = record
     return Change(
         NOT_IN_FLIGHT if from_state is None else from_state,
         to_state,

@@ -37,6 +37,7 @@ _ANY_LIMIT = 2
 _STATE_COUNT = len(RecordState)
 _ACQUIRED = int(RecordState.ACQUIRED)
 _AVAILABLE = int(RecordState.AVAILABLE)
+_RESOLVING = int(RecordState.RESOLVING)
 
 
 class Change(NamedTuple):
@@ -185,8 +186,9 @@ def count_is_within_limit(change: Change, highest_limit: Any, tables: Tables = T
 
 
 def ends_an_overdue_lock(change: Change, tables: Tables = TABLES) -> Any:
-    """Return true unless the transition ends a lock before its deadline."""
-    return (tables.needs_deadline[change.cause] == 0) | (change.run_deadline_ms <= change.now_ms)
+    """Return true unless the transition ends a lock before its deadline; a RESOLVING record has no lock any more."""
+    is_overdue = (change.run_deadline_ms <= change.now_ms) | (change.run_state == _RESOLVING)
+    return (tables.needs_deadline[change.cause] == 0) | is_overdue
 
 
 def lock_has_its_duration(change: Change, limits: Any) -> Any:
@@ -223,7 +225,7 @@ def is_within_the_span(fresh: FreshRecords, limits: Any) -> Any:
 
 def is_marked_as_suspect(change: Change, tables: Tables = TABLES) -> Any:
     """Return true if the records are suspects after the transition exactly when they should be."""
-    is_in_use = (change.to_state == _AVAILABLE) | (change.to_state == _ACQUIRED)
+    is_in_use = (change.to_state == _AVAILABLE) | (change.to_state == _ACQUIRED) | (change.to_state == _RESOLVING)
     is_kept = (tables.keeps_suspicion[change.cause] == 1) & (change.run_is_suspect == 1)
     return change.is_suspect == (((tables.raises_suspicion[change.cause] == 1) | is_kept) & is_in_use)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 )
 @click.option("--group", metavar="ID", help="The share group (key group.id).")
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic to read; repeatable (key topics).")
+@click.option("--sink", metavar="TABLE", help="Delta table for the handler's rows, exactly once (key sink).")
 @click.option("--client-id", metavar="NAME", help="Name of this worker, for logs (key client.id).")
 def worker(
     handler: str,
@@ -32,6 +33,7 @@ def worker(
     verbose: bool,
     group: str | None,
     topics: tuple[str, ...],
+    sink: str | None,
     client_id: str | None,
 ) -> None:
     """Work as a member of a share group, with a handler.
@@ -44,6 +46,8 @@ def worker(
     or a DataFrame (topic, partition, offset, acknowledge_type) of those to `release`, `reject` or `renew`, with a
     column redelivery_delay_ms if releases are to be delayed.
 
+    With a sink it returns the rows for that Delta table, or a pair: rows, and such a DataFrame without `renew`.
+
     \b
     Example:
       sharegroup worker handler:handle
@@ -55,7 +59,7 @@ def worker(
 
     def work(job: Job) -> None:
         settings = load_program_settings(config, overrides)
-        flags = {"group.id": group, "topics": ",".join(topics) or None, "client.id": client_id}
+        flags = {"group.id": group, "topics": ",".join(topics) or None, "sink": sink, "client.id": client_id}
         properties = {**settings.worker, **{key: value for key, value in flags.items() if value is not None}}
         settings.worker_config(properties)
         check_handler_name(handler)

@@ -42,12 +42,13 @@ class ApiKey(IntEnum):
     MEMBER_ENDED = 10011
     REDRIVE_SHARE_GROUP_RECORDS = 10012
     STANDBY_PROBE = 10013
+    RESOLVE_WRITE = 10014
 
 
 RECIPIENTS: dict[int, tuple[ActorRole, ...]] = {
     ApiKey.LIST_GROUPS: (),
     ApiKey.DESCRIBE_CONFIGS: (ActorRole.COORDINATOR,),
-    ApiKey.DELETE_GROUPS: (ActorRole.COORDINATOR,),
+    ApiKey.DELETE_GROUPS: (ActorRole.LEADER, ActorRole.COORDINATOR),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (ActorRole.COORDINATOR,),
     ApiKey.SHARE_GROUP_HEARTBEAT: (ActorRole.COORDINATOR, ActorRole.LEADER),
     ApiKey.SHARE_GROUP_DESCRIBE: (ActorRole.COORDINATOR,),
@@ -56,8 +57,8 @@ RECIPIENTS: dict[int, tuple[ActorRole, ...]] = {
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: (ActorRole.LEADER,),
     ApiKey.DELETE_SHARE_GROUP_STATE: (ActorRole.LEADER,),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (ActorRole.LEADER,),
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (ActorRole.COORDINATOR,),
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (ActorRole.COORDINATOR,),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (ActorRole.LEADER, ActorRole.COORDINATOR),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (ActorRole.LEADER, ActorRole.COORDINATOR),
     ApiKey.LOG_OFFSETS: (ActorRole.COORDINATOR, ActorRole.LEADER),
     ApiKey.TICK: (ActorRole.COORDINATOR, ActorRole.LEADER),
     ApiKey.SHARE_GROUP_STATE_INITIALIZED: (ActorRole.COORDINATOR,),
@@ -72,6 +73,7 @@ RECIPIENTS: dict[int, tuple[ActorRole, ...]] = {
     ApiKey.PAUSE_SHARE_GROUP: (ActorRole.COORDINATOR, ActorRole.LEADER),
     ApiKey.REDRIVE_SHARE_GROUP_RECORDS: (ActorRole.COORDINATOR, ActorRole.LEADER),
     ApiKey.STANDBY_PROBE: (),
+    ApiKey.RESOLVE_WRITE: (ActorRole.LEADER,),
 }
 """Message kind → the actors that receive it; the first one refuses it for all of them."""
 

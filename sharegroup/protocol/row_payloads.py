@@ -6,15 +6,17 @@ share-partition.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from sharegroup.core.open_writes import OpenWrite, WriteOpened
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_records import GroupRecord
 from sharegroup.protocol.marker import CommitMarkerPayload
-from sharegroup.protocol.messages import Message
+from sharegroup.protocol.messages import Message, constructed
 
 IMPORTED_FROM = "imported_from"
 """Key of the Fence row's payload in a table that an import has made: where its history comes from."""
@@ -82,6 +84,32 @@ class LastRequest(Message):
     )
 
 
+class OpenWriteEntry(Message):
+    """A write that is open in a share-partition: its records are within these offsets, and name its version."""
+
+    version: int = Field(description="Offset of the fetch in the request log.")
+    app_id: str = Field(description="Application id of its commits in the sink.")
+    table_id: str = Field(description="Id of the sink's table.")
+    address: str = Field(description="Path or URI of the sink.")
+    sink_version: int = Field(description="Version of the sink at the fetch.")
+    opened_ms: int = Field(description="Time of the acquisition; epoch ms.")
+    first_offset: int = Field(description="First offset, inclusive.")
+    last_offset: int = Field(description="Last offset, inclusive.")
+
+    @classmethod
+    def of(cls, opened: WriteOpened) -> OpenWriteEntry:
+        """Return the entry of an engine's open write."""
+        return constructed(
+            cls, **opened.write._asdict(), first_offset=opened.first_offset, last_offset=opened.last_offset
+        )
+
+    @property
+    def opened(self) -> WriteOpened:
+        """The engine's record of it."""
+        write = OpenWrite(*(getattr(self, name) for name in OpenWrite._fields))
+        return WriteOpened(write, self.first_offset, self.last_offset)
+
+
 class SharePartitionPayload(Message):
     """Payload of a ShareSnapshot, ShareUpdate or ShareTransitions row."""
 
@@ -98,6 +126,15 @@ class SharePartitionPayload(Message):
         default_factory=list, description="The last requests of the members that caused the row's transitions."
     )
     origin: StateOrigin | None = Field(default=None, description="Where an imported row comes from.")
+    open_writes: list[OpenWriteEntry] = Field(
+        default_factory=list, description="Writes that the row opens; in a ShareSnapshot, all that are open after it."
+    )
+    closed_writes: list[int] = Field(default_factory=list, description="Versions of the writes that the row closes.")
+
+
+def opened_writes(payload: Mapping[str, Any]) -> list[WriteOpened]:
+    """Return the open writes in the payload of a share-partition's row; most have none."""
+    return [OpenWriteEntry.model_validate(fields).opened for fields in payload.get("open_writes", ())]
 
 
 class GroupStatus(StrEnum):
@@ -146,6 +183,7 @@ class PartitionSnapshotPayload(Message):
     rejected: list[tuple[int, int]] = Field(
         default_factory=list, description="First and last offset of each range that is ARCHIVING since it was rejected."
     )
+    open_writes: list[OpenWriteEntry] = Field(default_factory=list, description="Its open writes.")
 
 
 class PrunedPayload(Message):

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import Field
 
 from sharegroup.core.cause_rules import is_persisted_by_kafka
-from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState
+from sharegroup.core.record_state import TRANSITIONS, UNDECIDED_STATES, Cause, RecordState
 from sharegroup.core.records import Transition
-from sharegroup.core.run import Run
+from sharegroup.core.run import NO_WRITE, Run
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.protocol.messages import Message, constructed
 
@@ -64,7 +64,9 @@ class TransitionEntry(Message):
     to_state: RecordState = Field(description="State after.")
     delivery_count: int = Field(description="Delivery count after.")
     member_id: str = Field(description="Member that holds or held the records; empty when none did.")
-    deadline_ms: int = Field(description="Locked until (ACQUIRED), not before (AVAILABLE), else 0; epoch ms.")
+    deadline_ms: int = Field(
+        description="Locked until (ACQUIRED), not before (AVAILABLE; RESOLVING, if not written), else 0; epoch ms."
+    )
     cause: Cause = Field(description="Cause of the change.")
     is_suspect: bool = Field(
         default=False,
@@ -73,6 +75,8 @@ class TransitionEntry(Message):
     reason: str = Field(default="", description="Reason from the member, such as the cause of a gap.")
     time_ms: int = Field(description="Time of the change; epoch ms.")
     request_offset: int = Field(description="Offset of the message in the request log that caused it.")
+    write_version: int = Field(default=NO_WRITE, description="Version of the open write after; -1 without one.")
+    intended: Cause | None = Field(default=None, description="RESOLVING: the end if it is not written; else null.")
 
     @classmethod
     def of(cls, transition: Transition, time_ms: int, request_offset: int, reason: str) -> TransitionEntry:
@@ -91,6 +95,8 @@ class TransitionEntry(Message):
             reason=reason,
             time_ms=time_ms,
             request_offset=request_offset,
+            write_version=transition.write_version,
+            intended=transition.intended,
         )
 
     @property
@@ -101,9 +107,9 @@ class TransitionEntry(Message):
     @property
     def is_archived_at_limit(self) -> bool:
         """True if records were archived because their deliveries were used up."""
-        if self.from_state is not RecordState.ACQUIRED or self.to_state is RecordState.AVAILABLE:
+        if self.from_state not in UNDECIDED_STATES or self.to_state is RecordState.AVAILABLE:
             return False
-        outcome = TRANSITIONS[RecordState.ACQUIRED][self.cause]
+        outcome = TRANSITIONS[self.from_state][self.cause]
         return outcome is not None and outcome.at_limit is not None
 
     @property
@@ -119,6 +125,8 @@ class TransitionEntry(Message):
             self.deadline_ms,
             self.cause,
             self.is_suspect,
+            self.write_version,
+            self.intended,
         )
 
 
@@ -129,12 +137,16 @@ class RunEntry(Message):
     last_offset: int = Field(description="Last offset, inclusive.")
     state: RecordState = Field(description="Delivery state.")
     delivery_count: int = Field(description="Delivery count.")
-    member_id: str = Field(default="", description="Holder; empty unless ACQUIRED.")
-    deadline_ms: int = Field(default=0, description="Locked until (ACQUIRED), not before (AVAILABLE), else 0.")
+    member_id: str = Field(default="", description="Holder, or the last one of a RESOLVING record; else empty.")
+    deadline_ms: int = Field(
+        default=0, description="Locked until (ACQUIRED), not before (AVAILABLE; RESOLVING, if not written), else 0."
+    )
     is_suspect: bool = Field(
         default=False,
         description="True if the last delivery, or the one before this, ended without an acknowledgement.",
     )
+    write_version: int = Field(default=NO_WRITE, description="Version of the open write; -1 without one.")
+    intended: Cause | None = Field(default=None, description="RESOLVING: the end if it is not written; else null.")
 
     @classmethod
     def of(cls, run: Run) -> RunEntry:
@@ -148,6 +160,8 @@ class RunEntry(Message):
             member_id=run.member_id,
             deadline_ms=run.deadline_ms,
             is_suspect=run.is_suspect,
+            write_version=run.write_version,
+            intended=run.intended,
         )
 
     @property
@@ -161,6 +175,8 @@ class RunEntry(Message):
             self.member_id,
             self.deadline_ms,
             self.is_suspect,
+            self.write_version,
+            self.intended,
         )
 
 

@@ -10,8 +10,9 @@ from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import AcknowledgementBatch
-from sharegroup.core.run import Run
+from sharegroup.core.run import NO_WRITE, Run
 from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message, Name, PartitionIndex, constructed
+from sharegroup.protocol.sink_writes import AcquisitionWrite, Sink, UnresolvedWrite
 
 INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
@@ -54,6 +55,14 @@ class AcknowledgementRange(Message):
         description="Delay before released or unread records are available again, in ms; null is the group's back-off "
         "for released ones, and none for unread ones. Ours.",
     )
+    write_version: Int64 = Field(
+        default=NO_WRITE, description="Version of the write that they were acquired with; -1 without one. Ours."
+    )
+    is_begun: bool = Field(
+        default=False,
+        description="True if a run of that write has begun, or still may: RELEASE, REJECT, UNREAD and GAP apply only "
+        "if it is not in the sink. Ours.",
+    )
 
     @field_validator("acknowledge_types", mode="before")
     @classmethod
@@ -68,7 +77,12 @@ class AcknowledgementRange(Message):
     def batch(self) -> AcknowledgementBatch:
         """The engine's form of it."""
         return AcknowledgementBatch(
-            self.first_offset, self.last_offset, tuple(self.acknowledge_types), self.redelivery_delay_ms
+            self.first_offset,
+            self.last_offset,
+            tuple(self.acknowledge_types),
+            self.redelivery_delay_ms,
+            self.write_version,
+            self.is_begun,
         )
 
 
@@ -105,6 +119,9 @@ class ShareFetchRequest(Message):
     acquire_mode: AcquireMode = Field(default=AcquireMode.BATCH_OPTIMIZED, description="Strictness of max_records.")
     topics: list[FetchTopic] = Field(default_factory=list, description="Partitions to add, and acknowledgements.")
     forgotten_topics_data: list[ForgottenTopic] = Field(default_factory=list, description="Partitions to remove.")
+    sink: Sink | None = Field(
+        default=None, description="The table that the results of the records are written to exactly once. Ours."
+    )
 
 
 class ShareAcknowledgeRequest(Message):
@@ -165,6 +182,12 @@ class ShareFetchResponse(ErrorResponse):
         description="Isolation level of the member's reads: the group's share.isolation.level. Ours.",
     )
     responses: list[TopicResponse] = Field(default_factory=list, description="Topics.")
+    write: AcquisitionWrite | None = Field(
+        default=None, description="The write for the results of the acquired records; null without a sink. Ours."
+    )
+    unresolved: list[UnresolvedWrite] = Field(
+        default_factory=list, description="Writes of the same sink that the member is to look up. Ours."
+    )
     other_member_waits: bool = Field(
         default=False,
         description="True in a notice, which has correlation id -1 and nothing else: a fetch of another member waits "

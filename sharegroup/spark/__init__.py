@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sharegroup.spark.processor_query import ProcessorQuery as ProcessorQuery
     from sharegroup.spark.session import build_session as build_session
     from sharegroup.spark.source.batch_acknowledgements import acknowledge as acknowledge
+    from sharegroup.spark.source.written_batch import write_once as write_once
     from sharegroup.spark.sources import register as register
     from sharegroup.spark.worker import process as process
 

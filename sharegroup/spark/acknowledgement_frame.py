@@ -30,7 +30,8 @@ from sharegroup.protocol.share_fetch import MAX_REDELIVERY_DELAY_MS
 DELAY_COLUMN = "redelivery_delay_ms"
 """Optional: the time for which a released record stays unavailable; null leaves it to the group."""
 
-_REQUIRED_COLUMNS = ("topic", "partition", "offset", "acknowledge_type")
+_TYPE_COLUMN = "acknowledge_type"
+_REQUIRED_COLUMNS = ("topic", "partition", "offset", _TYPE_COLUMN)
 
 COLUMNS = (*_REQUIRED_COLUMNS, DELAY_COLUMN)
 
@@ -84,6 +85,41 @@ def checked_result(result: object) -> DataFrame | None:
             "Return a DataFrame of Spark with the records that are not accepted, or None if all are.",
         )
     return check_columns(result)
+
+
+def checked_results(result: object) -> tuple[DataFrame, DataFrame | None]:
+    """Return what a handler with a sink returned: rows, and acknowledgements if there are any; it reads no row.
+
+    Raises:
+        InvalidRequestError: it is neither a DataFrame of Spark nor a pair of them, or has acknowledgements alone.
+    """
+    rows, frame = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if not isinstance(rows, DataFrame):
+        raise InvalidRequestError(
+            f"The handler returned an object of type {type(rows).__module__}.{type(rows).__qualname__} for the sink.",
+            "Return a DataFrame of Spark with the rows, which may be empty, or a pair of rows and acknowledgements.",
+        )
+    if frame is None and _TYPE_COLUMN in rows.columns:
+        raise InvalidRequestError(
+            f"The handler returned rows with the column {_TYPE_COLUMN} for the sink, and no acknowledgements.",
+            "Return a pair: the rows of the sink, and the acknowledgements.",
+        )
+    return rows, checked_result(frame)
+
+
+def check_not_renewed(acknowledgements: Iterable[Acknowledgement]) -> None:
+    """Check that no record is renewed: its acquisition is written in one commit.
+
+    Raises:
+        InvalidRequestError: one is.
+    """
+    for ack in acknowledgements:
+        if ack.acknowledge_type is AcknowledgeType.RENEW:
+            raise InvalidRequestError(
+                f"Offset {ack.first_offset} of {ack.topic}-{ack.partition} is renewed; with a sink, all records of an "
+                "acquisition are decided in one commit.",
+                "Release it with a redelivery_delay_ms, or let the handler take longer: locks are renewed meanwhile.",
+            )
 
 
 def check_columns(frame: DataFrame) -> DataFrame:

@@ -36,6 +36,7 @@ JVM_ERRORS: tuple[type[Exception], ...] = (PySparkException, OSError, *(() if is
 
 _POOL = "spark.scheduler.pool"
 _OBSERVATION_POLL_S = 0.005
+_LAST_COMMITTED_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
 
 
 # The JVM and its context.
@@ -119,6 +120,16 @@ def add_to_python_path(spark: SparkSession, path: str) -> None:
     environment["PYTHONPATH"] = os.pathsep.join([path, *filter(None, [environment.get("PYTHONPATH")])])
 
 
+def set_environment(spark: SparkSession, name: str, value: str) -> None:
+    """Give an environment variable to the Python processes of functions and formats that are registered from now on."""
+    spark.sparkContext.environment[name] = value
+
+
+def application_id(spark: SparkSession) -> str:
+    """Return the id of the session's application."""
+    return str(spark.sparkContext.applicationId)
+
+
 # Sessions and frames.
 
 
@@ -132,6 +143,17 @@ def moved(frame: DataFrame, spark: SparkSession) -> DataFrame:
     assert jvm is not None
     plan = frame._jdf.logicalPlan()
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def cloned_session(spark: SparkSession) -> SparkSession:
+    """Return a new session of the same context with the settings, views and functions of this one."""
+    return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+
+
+def last_committed_version(spark: SparkSession) -> int | None:
+    """Return the version of the last commit to a Delta table in a session, of any thread; None if there was none."""
+    version = spark.conf.get(_LAST_COMMITTED_VERSION, None)
+    return int(version) if version else None
 
 
 def knows_format(spark: SparkSession, name: str) -> bool:

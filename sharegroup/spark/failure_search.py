@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from sharegroup.client.held_records import HeldRange, split_after, unread
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from sharegroup.spark.call_history import BegunCall, CallHistory
 
 MAX_CALLS = 64
@@ -41,12 +42,14 @@ class Outcome:
         acknowledgements: acknowledgements of all its records.
         error: the first exception of the handler, if any.
         delayed_count: records that were returned with a delay, since the handler accepted none after its failure.
+        resolved: what the sink says of the acquisition's write; it is reported instead of the acknowledgements.
     """
 
     acknowledgements: list[Acknowledgement] = field(default_factory=list)
     error: Exception | None = None
     call_count: int = 0
     delayed_count: int = 0
+    resolved: ResolveWriteRequest | None = None
 
 
 class FailureSearch:

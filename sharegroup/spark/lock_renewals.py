@@ -15,6 +15,7 @@ from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledge
 from sharegroup.core.offset_ranges import intersect
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.spark.held_ranges import without_refused
+from sharegroup.spark.sink.sink_write import SinkWrite
 
 RENEWED_DELAY_MS = 1_000
 """After this time the handler receives records again that it renewed."""
@@ -36,6 +37,7 @@ class LockedRecords:
         has_failed: True if the handler failed with the records, and is called with parts of them.
         is_waiting: True if the handler renewed the records, and has not received them again.
         due_at_ms: time at which the handler receives waiting records again.
+        write: the write for their results; None without a sink.
     """
 
     job_tag: str
@@ -47,6 +49,7 @@ class LockedRecords:
     has_failed: bool = False
     is_waiting: bool = False
     due_at_ms: int = 0
+    write: SinkWrite | None = None
 
     @property
     def overdue_type(self) -> AcknowledgeType:
@@ -57,9 +60,14 @@ class LockedRecords:
         """Note that the handler failed with the records."""
         self.has_failed = True
 
-    def acknowledgements(self, acknowledge_type: AcknowledgeType) -> list[Acknowledgement]:
+    def acknowledgements(self, acknowledge_type: AcknowledgeType, *, is_begun: bool = False) -> list[Acknowledgement]:
         """Return acknowledgements of all the records."""
-        return [held.acknowledgement(acknowledge_type) for held in self.ranges]
+        return [held.acknowledgement(acknowledge_type, is_begun=is_begun) for held in self.ranges]
+
+    def given_up(self, acknowledge_type: AcknowledgeType) -> list[Acknowledgement]:
+        """Return acknowledgements of all the records, whose write does not begin any more; begun, the sink decides."""
+        is_begun = self.write is not None and self.write.give_up()
+        return self.acknowledgements(acknowledge_type, is_begun=is_begun)
 
 
 class LockRenewals:
@@ -83,7 +91,9 @@ class LockRenewals:
         with self._lock:
             return any(locked.is_waiting for locked in self._locked)
 
-    def begin(self, acquisition: Acquisition, job_tag: str, now_ms: int) -> LockedRecords:
+    def begin(
+        self, acquisition: Acquisition, job_tag: str, now_ms: int, write: SinkWrite | None = None
+    ) -> LockedRecords:
         """Add an acquisition that a handler begins to process."""
         locked = LockedRecords(
             job_tag,
@@ -91,6 +101,7 @@ class LockRenewals:
             acquisition.lock_timeout_ms,
             renew_at_ms=acquisition.stale_at_ms,
             give_up_at_ms=now_ms + self._renew_max_ms,
+            write=write,
         )
         with self._lock:
             self._locked.append(locked)
@@ -142,6 +153,15 @@ class LockRenewals:
                 locked.is_given_up = True
                 self._locked.remove(locked)
             return overdue
+
+    def take_written(self) -> list[LockedRecords]:
+        """Give up the records of open writes, and return them."""
+        with self._lock:
+            written = [locked for locked in self._locked if locked.write is not None]
+            for locked in written:
+                locked.is_given_up = True
+                self._locked.remove(locked)
+            return written
 
     def settle(self, results: Sequence[Acknowledged]) -> None:
         """Handle the responses to acknowledgements: locks whose renewal was refused are not renewed any more.

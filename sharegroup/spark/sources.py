@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 from sharegroup.spark import classic, connect, local_log_source
 from sharegroup.spark.active_session import activated
+from sharegroup.spark.sink.service import serve_sinks
 from sharegroup.spark.source import stream_reader
 
 _REGISTRATIONS = {
@@ -16,6 +17,8 @@ _REGISTRATIONS = {
 
 def register(spark: SparkSession) -> None:
     """Make the formats `sharegroup` and `sharegroup_log` known to a session; those that it knows stay as they are."""
+    if not connect.is_connect(spark):
+        serve_sinks(spark)
     # Spark refuses a format that the active session knows and this one does not.
     with activated(spark):
         for name, register_format in _REGISTRATIONS.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -26,11 +27,19 @@ from sharegroup.client.settings import (
     channel_topics,
     log_address,
 )
+from sharegroup.client.sink_table import WRITE_EXPIRY_MS
+from sharegroup.client.write_resolver import WriteResolver
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import ApiError, HandlerFailedError, LogUnavailableError, ShareGroupError, UnknownTopicError
+from sharegroup.errors import (
+    ApiError,
+    HandlerFailedError,
+    LogUnavailableError,
+    ShareGroupError,
+    UnknownTopicError,
+)
 from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.open import open_log
@@ -38,15 +47,18 @@ from sharegroup.logs.port import Log
 from sharegroup.metrics.exposition import CANCELLED, WorkerMetrics
 from sharegroup.spark.acquired_records import acquired_records
 from sharegroup.spark.failure_search import Outcome
-from sharegroup.spark.handler_calls import Handler, HandlerCalls
+from sharegroup.spark.handler_calls import Handler, HandlerCalls, SinkHandler
 from sharegroup.spark.handler_threads import HandlerThreads
 from sharegroup.spark.lock_renewals import LockedRecords, LockRenewals
 from sharegroup.spark.range_size import RangeSize
 from sharegroup.spark.session import check_log, check_running, is_running
+from sharegroup.spark.sink.open_sinks import open_sink
+from sharegroup.spark.sink.sink_write import SinkWrite
+from sharegroup.spark.sink.spark_sink import SparkSink
 from sharegroup.spark.sources import register
 from sharegroup.spark.stop_condition import StopOnRequest, StopWhenDrained
 
-__all__ = ["CHANNEL_KEYS", "Handler", "process"]
+__all__ = ["CHANNEL_KEYS", "Handler", "SinkHandler", "process"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +79,10 @@ _CLOSE_TIMEOUT_MS = 10_000
 def process(
     spark: SparkSession,
     config: Mapping[str, object],
-    handler: Handler,
+    handler: Handler | SinkHandler,
     stop: threading.Event | None = None,
     once_timeout_s: float | None = None,
+    sink: str | os.PathLike[str] | None = None,
 ) -> None:
     """Work as a member of a share group until `stop` is set; without it, for ever.
 
@@ -85,6 +98,11 @@ def process(
     their delivery does not count. While the handler accepts none, that is with a delay of 1 s, doubling up to 60 s, and
     one acquisition after the other is processed.
 
+    With a sink, the handler returns its rows instead, or a pair: rows, and acknowledgements, without `renew`. They get
+    into the table once, with the acknowledgements in the same commit, whatever is killed or paused meanwhile; a record
+    is accepted exactly if its rows are there, also where the handler is called with parts. What the handler writes by
+    itself is not covered. The group has `share.exactly.once.enable`: the worker creates a new one with it.
+
     Several threads call the handler at once (`worker.ranges.in.flight`). In each of them the session is the active one,
     and jobs have the local properties of the caller of `process`, such as a job group, but for the scheduler pool; a
     session of Spark Connect has no such properties.
@@ -99,12 +117,14 @@ def process(
         stop: ends the work: active handlers may finish for a while, then their records are released; acquisitions that
             no handler has received are returned unread.
         once_timeout_s: end when there is nothing left to acquire; the longest wait for a processor's response.
+        sink: a Delta table, by path, URI, or name in a catalog, instead of the one of the configuration.
 
     Raises:
         ConfigurationError: a key or value of the configuration is wrong, or the session's executors are on other
             machines than an embedded log.
         EnvironmentNotReadyError: the session cannot read from Kafka: its driver or its executors lack jars.
         HandlerFailedError: with `once_timeout_s`, the handler fails, and accepts nothing after that.
+        SinkError: the sink is no Delta table, cannot keep the promise, or another program may write to it.
         RequestTimedOutError: no processor responded in time.
         ApiError: the group refuses this member for good; with `once_timeout_s`, also for a cause that an
             administrator can remove, such as a quarantine.
@@ -113,6 +133,7 @@ def process(
     address, topics = log_address(config), channel_topics(config)
     worker_config = WorkerConfig.from_mapping({key: value for key, value in config.items() if key not in CHANNEL_KEYS})
     check_log(spark, address)
+    table = _sink(spark, worker_config, worker_config.sink if sink is None else os.fspath(sink))
     register(spark)
     stop = stop or threading.Event()
     condition = StopOnRequest(stop) if once_timeout_s is None else StopWhenDrained(stop, once_timeout_s)
@@ -121,9 +142,16 @@ def process(
         if worker_config.worker_metrics_port:
             metrics.serve(worker_config.worker_metrics_host, worker_config.worker_metrics_port)
         size = RangeSize(worker_config, worker_config.worker_ranges_in_flight)
-        member = _join(spark, log, worker_config, size, topics, condition)
+        member = _join(spark, log, worker_config, size, topics, condition, table)
         if member is not None:
-            _Worker(spark, log, address, worker_config, size, handler, member, condition, metrics).run()
+            _Worker(spark, log, address, worker_config, size, handler, member, condition, metrics, table).run()
+
+
+def _sink(spark: SparkSession, config: WorkerConfig, address: str) -> SparkSink | None:
+    if address:
+        return open_sink(spark, address, config.sink_config)
+    config.check_no_sink()
+    return None
 
 
 def _join(
@@ -133,6 +161,7 @@ def _join(
     size: RangeSize,
     topics: ChannelTopics,
     stop_condition: StopOnRequest,
+    sink: SparkSink | None,
 ) -> GroupMember | None:
     """Create the member once a processor has created the topics between them; return None if it stops before."""
     fetch = FetchSettings(
@@ -144,7 +173,12 @@ def _join(
         max_wait_ms=stop_condition.max_fetch_wait_ms,
     )
     settings = MemberSettings(
-        group_id=config.group_id, client_id=config.client_id, fetch=fetch, topics=topics, sends_refused_apart=True
+        group_id=config.group_id,
+        client_id=config.client_id,
+        fetch=fetch,
+        topics=topics,
+        sends_refused_apart=True,
+        sink=None if sink is None else sink.sink,
     )
     next_event_s = 0.0
     while not stop_condition.is_requested:
@@ -170,12 +204,14 @@ class _Worker:
         log_address: str | KafkaConfig,
         config: WorkerConfig,
         size: RangeSize,
-        handler: Handler,
+        handler: Handler | SinkHandler,
         member: GroupMember,
         stop_condition: StopOnRequest,
         metrics: WorkerMetrics,
+        sink: SparkSink | None,
     ) -> None:
         self._spark = spark
+        self._sink = sink
         self._log_address = log_address
         self._config = config
         self._log = log
@@ -200,6 +236,7 @@ class _Worker:
     def run(self) -> None:
         """Process records until the stop condition is reached, and leave the group."""
         threads = ThreadPoolExecutor(self._config.worker_ranges_in_flight, self._job_tag)
+        resolver = None if self._sink is None else WriteResolver(self._member, self._sink)
         try:
             # The first read of a session starts Python workers and compiles plans; no lock should wait for that.
             acquired_records(self._spark, self._log_address, []).count()
@@ -213,6 +250,8 @@ class _Worker:
         finally:
             self._finish_handlers()
             threads.shutdown(wait=False, cancel_futures=True)
+            if resolver is not None:
+                resolver.close()
             self._log_refusals(self._member.close(_CLOSE_TIMEOUT_MS))
             logger.info(self._event("left"))
 
@@ -234,9 +273,13 @@ class _Worker:
             # Refusals so far concern earlier deliveries of its records.
             self._settle_results()
             job_tag = f"{self._job_tag}-{next(self._acquisition_numbers)}"
-            active = self._renewals.begin(acquisition, job_tag, monotonic_ms())
+            active = self._renewals.begin(acquisition, job_tag, monotonic_ms(), self._write_of(acquisition))
             self._begun_s = time.monotonic()
             self._running.add(threads.submit(self._process, active))
+
+    def _write_of(self, acquisition: Acquisition) -> SinkWrite | None:
+        write = acquisition.write
+        return None if self._sink is None or write is None else SinkWrite(self._sink, write)
 
     def _next_acquisition(self) -> Acquisition | None:
         try:
@@ -286,7 +329,7 @@ class _Worker:
             if not overdue.is_waiting:
                 self._handler_threads.cancel(overdue.job_tag)
                 self._metrics.count(CANCELLED)
-            self._member.acknowledge(overdue.acknowledgements(overdue.overdue_type))
+            self._member.acknowledge(overdue.given_up(overdue.overdue_type))
             name = "renewed_records_released" if overdue.is_waiting else "handler_cancelled"
             fields = {"ranges": len(overdue.ranges), "ms": self._config.worker_renew_max_ms}
             logger.warning(self._event(name, **fields))
@@ -303,6 +346,10 @@ class _Worker:
             self._handler_threads.cancel(self._job_tag)
             abandoned = wait(self._running, _CANCEL_TIMEOUT_S).not_done
             logger.warning(self._event("handler_too_slow", seconds=_HANDLER_TIMEOUT_S, abandoned=len(abandoned)))
+            with suppress(ShareGroupError):
+                # Nothing of their writes may begin from now on.
+                for locked in self._renewals.take_written():
+                    self._member.acknowledge(locked.given_up(AcknowledgeType.RELEASE))
         for future in self._running:
             if future.done() and (failure := future.exception()) is not None:
                 logger.warning(self._event("range_lost", reason=failure))
@@ -321,16 +368,30 @@ class _Worker:
             ranges,
             is_cancelled=lambda: active.is_given_up or self._stop_condition.is_requested,
             on_failure=active.note_failure,
+            write=active.write,
         )
         # 3. Acknowledge, and fetch with the same request.
         ended_ms = monotonic_ms()
         if active.is_given_up or _is_worked_off(outcome):
             self._size.worked_off(sum(held.record_count for held in ranges), began_ms, ended_ms)
+        if self._sink is not None:
+            self._member.name_sink(self._sink.sink)
         self._member.fetch_next(self._size.records)
-        if not self._renewals.end(active, outcome.acknowledgements, ended_ms):
+        if not self._end(active, outcome, ended_ms):
             return Outcome(error=outcome.error)
         self._log_acknowledgements(outcome.acknowledgements, (ended_ms - began_ms) / 1_000)
+        if self._sink is not None:
+            self._sink.check(self._member.write_expiry_ms or WRITE_EXPIRY_MS)
         return outcome
+
+    def _end(self, active: LockedRecords, outcome: Outcome, ended_ms: int) -> bool:
+        """Send what became of an acquisition; return False if its records were given up meanwhile."""
+        if outcome.resolved is None:
+            return self._renewals.end(active, outcome.acknowledgements, ended_ms)
+        is_held = self._renewals.end(active, [], ended_ms)
+        # What the sink says holds for ever, whoever has the records.
+        self._member.report(outcome.resolved)
+        return is_held
 
     # Log events.
 

@@ -23,13 +23,20 @@ from pydantic import ValidationError
 
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
+from sharegroup.core.open_writes import WriteClosed, WriteOpened
 from sharegroup.core.records import SharePartitionRecord, StartOffsetMoved
 from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_records import GroupRecord, ShareGroupRemoved, group_record
-from sharegroup.protocol.row_payloads import GroupSnapshotPayload, GroupStatus, GroupStatusPayload, LastRequest
+from sharegroup.protocol.row_payloads import (
+    GroupSnapshotPayload,
+    GroupStatus,
+    GroupStatusPayload,
+    LastRequest,
+    opened_writes,
+)
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.schema import StoredRows
 
@@ -227,7 +234,12 @@ def _apply(group: FoldedGroup, row: StateRow) -> None:
             note_last_requests(group, row)
         case RecordType.SHARE_SNAPSHOT:
             group.partitions[row.topic_id, row.partition] = _from_snapshot(
-                row, 0, row.request_offset, row.time_ms, row.payload.get("rejected", ())
+                row,
+                0,
+                row.request_offset,
+                row.time_ms,
+                row.payload.get("rejected", ()),
+                opened_writes(row.payload),
             )
             note_last_requests(group, row)
         case RecordType.SHARE_TOMBSTONE:
@@ -257,6 +269,7 @@ def _apply_table_snapshot(group: FoldedGroup, row: StateRow) -> None:
             snapshot["request_offset"],
             snapshot.get("snapshot_time_ms", 0),
             snapshot.get("rejected", ()),
+            opened_writes(snapshot),
         )
         return
     payload = GroupSnapshotPayload.model_validate(row.payload)
@@ -273,13 +286,14 @@ def _from_snapshot(
     request_offset: int,
     snapshot_time_ms: int,
     rejected: Iterable[tuple[int, int]],
+    open_writes: Iterable[WriteOpened],
 ) -> FoldedPartition:
     # Without the model of the payload: for 100,000 share-partitions it would take a tenth of the fold.
     return FoldedPartition(
         row.topic_id,
         row.topic,
         row.partition,
-        SharePartition(row.start_offset, [entry.run for entry in row.runs], row.state_epoch),
+        SharePartition(row.start_offset, [entry.run for entry in row.runs], row.state_epoch, open_writes),
         SnapshotEpochs(row.snapshot_epoch, updates_since_snapshot),
         request_offset,
         snapshot_time_ms,
@@ -292,6 +306,8 @@ def _apply_transitions(partition: FoldedPartition, row: StateRow) -> None:
     records: list[SharePartitionRecord] = [entry.transition for entry in row.transitions]
     if row.start_offset > share_partition.start_offset:
         records.append(StartOffsetMoved(row.start_offset))
+    records += map(WriteClosed, row.payload.get("closed_writes", ()))
+    records += opened_writes(row.payload)
     for record in records:
         share_partition.apply(record)
         partition.rejected.note(record)

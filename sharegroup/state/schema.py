@@ -46,6 +46,8 @@ _TRANSITION = pa.struct(
         "reason": pa.string(),
         "time_ms": pa.int64(),
         "request_offset": pa.int64(),
+        "write_version": pa.int64(),
+        "intended": pa.string(),
     }
 )
 _RUN = pa.struct(
@@ -57,6 +59,8 @@ _RUN = pa.struct(
         "member_id": pa.string(),
         "deadline_ms": pa.int64(),
         "is_suspect": pa.bool_(),
+        "write_version": pa.int64(),
+        "intended": pa.string(),
     }
 )
 
@@ -109,13 +113,15 @@ _NO_ENTRIES = {name: pa.array([], pa.struct(fields)) for name, fields in _ENTRY_
 _ROWS_AT_ONCE = 4_096
 
 _STATES: Mapping[Any, RecordState | None] = {None: None, **{state.value: state for state in RecordState}}
+_CAUSES: Mapping[Any, Cause] = {cause.value: cause for cause in Cause}
 _ENUMERATIONS: Mapping[str, Mapping[Any, Enum | None]] = {
     "record_type": {kind.value: kind for kind in RecordType},
     "delivery_state": _STATES,
     "state": _STATES,
     "from_state": _STATES,
     "to_state": _STATES,
-    "cause": {cause.value: cause for cause in Cause},
+    "cause": _CAUSES,
+    "intended": {None: None, **_CAUSES},
 }
 _ENTRIES: Mapping[str, type[Message]] = {
     "state_batches": StateBatchEntry,

@@ -24,7 +24,12 @@ import pyarrow.json as pa_json
 from sharegroup.coordinator.share_coordinator import share_partition_row
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.messages import changed, constructed
-from sharegroup.protocol.row_payloads import GroupSnapshotPayload, PartitionSnapshotPayload, TableSnapshotPayload
+from sharegroup.protocol.row_payloads import (
+    GroupSnapshotPayload,
+    OpenWriteEntry,
+    PartitionSnapshotPayload,
+    TableSnapshotPayload,
+)
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.data_files import ROWS_PER_ROW_GROUP, LargeDataFile, NewFile
 from sharegroup.state.fold import (
@@ -51,7 +56,11 @@ _EMPTY_COLUMNS = ("state_batches", "transitions")
 _CHANGES = (RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE, RecordType.SHARE_TRANSITIONS)
 """Types of rows with a `SharePartitionPayload`; they follow the last table snapshot."""
 _LISTS = pa.schema(
-    {"rejected": pa.list_(pa.list_(pa.int64())), "last_requests": pa.list_(pa.struct({"member_id": pa.string()}))}
+    {
+        "rejected": pa.list_(pa.list_(pa.int64())),
+        "last_requests": pa.list_(pa.struct({"member_id": pa.string()})),
+        "open_writes": pa.list_(pa.struct({"version": pa.int64()})),
+    }
 )
 """The lists of a `SharePartitionPayload` on which a snapshot depends."""
 _GROUP_COLUMNS = (
@@ -169,9 +178,10 @@ def _is_final(ordered: pa.Table) -> pa.ChunkedArray:
     is_border = functools.reduce(pc.or_, differs)
     edge = pa.array([True])
     is_single = pc.and_(pa.concat_arrays([edge, is_border]), pa.concat_arrays([is_border, edge]))
-    # Rejected records may have been finished since.
+    # Rejected records may have been finished since, and open writes are in no column.
     is_share_snapshot = pc.and_not(
-        pc.equal(ordered["record_type"], RecordType.SHARE_SNAPSHOT.value), ordered[_mark("rejected")]
+        pc.equal(ordered["record_type"], RecordType.SHARE_SNAPSHOT.value),
+        pc.or_(ordered[_mark("rejected")], ordered[_mark("open_writes")]),
     )
     is_snapshot = pc.or_(pc.equal(ordered["record_type"], RecordType.TABLE_SNAPSHOT.value), is_share_snapshot)
     return pc.and_(is_single, is_snapshot)
@@ -331,6 +341,7 @@ def partition_payload(partition: FoldedPartition) -> dict[str, Any]:
         request_offset=partition.request_offset,
         snapshot_time_ms=partition.snapshot_time_ms,
         rejected=partition.rejected.ranges(partition.share_partition.runs),
+        open_writes=[OpenWriteEntry.of(opened) for opened in partition.share_partition.open_writes.values()],
     )
     return payload.model_dump(mode="json")
 

@@ -29,6 +29,7 @@ from sharegroup.protocol.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from sharegroup.protocol.sink_writes import Sink
 from tests.actor.simulated_group import Group
 
 PartitionKey = tuple[str, int]
@@ -100,8 +101,10 @@ class Member:
         topics: Sequence[str] = ("orders",),
         reply_partition: int = 0,
         process: str = "",
+        sink: Sink | None = None,
     ):
         self.group = group
+        self.sink = sink
         self.process = process
         self.member_id = member_id
         self.topics = list(topics)
@@ -137,6 +140,7 @@ class Member:
             member_epoch=self.member_epoch if member_epoch is None else member_epoch,
             client_process=self.process,
             subscribed_topic_names=None if subscribed_topic_names is None else list(subscribed_topic_names),
+            has_sink=self.sink is not None,
         )
         return self.send(ApiKey.SHARE_GROUP_HEARTBEAT, body)
 
@@ -202,6 +206,7 @@ class Member:
                 "share_session_epoch": self._next_session_epoch(epoch),
                 "topics": fetch_topics(self.assigned if partitions is None else partitions, acknowledge or {}),
                 "forgotten_topics_data": [ForgottenTopic(topic_id=t, partitions=[p]) for t, p in forget],
+                "sink": self.sink,
                 **fields,
             }
         )

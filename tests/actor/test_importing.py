@@ -19,7 +19,7 @@ from sharegroup.state.fold import fold
 from tests.actor.group_harness import Group, group_with, joined
 
 ORDERS_0 = ("orders-id", 0)
-AVAILABLE, _, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
+AVAILABLE, _, ACKNOWLEDGED, ARCHIVING, ARCHIVED, _ = RecordState
 Batch = tuple[int, int, RecordState, int]
 STATE: list[Batch] = [
     (10, 11, AVAILABLE, 2),

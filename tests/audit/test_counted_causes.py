@@ -28,6 +28,6 @@ def test_only_returns_that_the_application_did_not_ask_for_share_a_figure() -> N
 
 
 def test_every_end_of_a_lock_has_a_text_and_a_colour() -> None:
-    ends = {cause.value for cause in ENDS_OF_DELIVERIES} | {"still_held", "state_removed"}
+    ends = {cause.value for cause in ENDS_OF_DELIVERIES} | {"in_doubt", "still_held", "state_removed"}
     assert set(CAUSE_TEXTS) == ends
     assert set(CAUSE_COLOURS) == ends

@@ -48,7 +48,7 @@ def test_all_commands_are_there() -> None:
         ),
         "groups",
         *("groups list", "groups describe", "groups configure", "groups pause", "groups resume"),
-        *("groups reset-offsets", "groups delete-offsets", "groups delete"),
+        *("groups reset-offsets", "groups delete-offsets", "groups delete", "groups resolve"),
         "audit",
         *("audit verify", "audit export", "audit as-of", "audit diff", "audit lineage", "audit stats", "audit what-if"),
         *("audit import-kafka", "audit redrive", "audit report"),

@@ -24,6 +24,7 @@ _transition_values = itemgetter(*_TRANSITION)
 _run_values = itemgetter(*_RUN)
 _TYPES = {kind.value: kind for kind in RecordType}
 _CAUSES = {cause.value: cause for cause in Cause}
+_INTENDED: dict[str | None, Cause | None] = {None: None, **{cause.value: cause for cause in Cause}}
 _STATES: dict[int | None, RecordState | None] = {None: None, **{state.value: state for state in RecordState}}
 _BATCHES_AT, _TRANSITIONS_AT, _RUNS_AT = (_ROW.index(name) for name in ("state_batches", "transitions", "runs"))
 
@@ -58,10 +59,12 @@ def _transition(fields: Sequence[Any]) -> TransitionEntry:
     values["from_state"] = _STATES[values["from_state"]]
     values["to_state"] = _STATES[values["to_state"]]
     values["cause"] = _CAUSES[values["cause"]]
+    values["intended"] = _INTENDED[values["intended"]]
     return from_fields(TransitionEntry, values)
 
 
 def _run(fields: Sequence[Any]) -> RunEntry:
     values = dict(zip(_RUN, fields, strict=True))
     values["state"] = _STATES[values["state"]]
+    values["intended"] = _INTENDED[values["intended"]]
     return from_fields(RunEntry, values)

@@ -187,9 +187,11 @@ def _merged(position: Numbers, first: Numbers, last: Numbers, state: Numbers, co
 
 
 def _is_usual(payload: str) -> bool:
-    """Return True if a payload has nothing that changes the state: no log start, and no other system's origin."""
+    """Return True if a payload has nothing that changes the state: no log start, no other system's origin, no write."""
     try:
         values = json.loads(payload)
     except ValueError:
         return False
-    return isinstance(values, dict) and values.get("log_start_offset", -1) == -1 and values.get("origin") is None
+    if not isinstance(values, dict) or values.get("open_writes") or values.get("closed_writes"):
+        return False
+    return values.get("log_start_offset", -1) == -1 and values.get("origin") is None

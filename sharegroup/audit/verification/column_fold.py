@@ -21,7 +21,7 @@ import numpy as np
 
 from sharegroup.audit.verification.row_columns import Flags, Numbers, RowColumns, UndecidedError
 from sharegroup.core.record_state import TERMINAL_STATES, RecordState
-from sharegroup.core.run import Run
+from sharegroup.core.run import NO_WRITE, Run
 from sharegroup.core.transition_rules import (
     NOT_IN_FLIGHT,
     TABLES,
@@ -139,6 +139,9 @@ class ColumnFold:
             rows.runs.numbers("deadline_ms")[run_index],
             rows.runs.flags("is_suspect")[run_index],
         )
+        # What follows from an open write hangs on more than a transition and its run.
+        self._break(run_block, rows.runs.numbers("write_version")[run_index] == NO_WRITE)
+        self._break(block, (to_state != RecordState.RESOLVING) & (self.from_state != RecordState.RESOLVING))
         self._start = rows["start_offset"][blocks.state_row]
         self._check_ranges()
         self._drop_broken()

@@ -21,6 +21,7 @@ from sharegroup.audit.verification.limits_in_force import LimitsInForce
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, persisted_changes, row_type
 from sharegroup.core.cause_rules import ENDS_OF_LOCKS
 from sharegroup.core.invariants import Circumstances, Violation
+from sharegroup.core.open_writes import WriteClosed
 from sharegroup.core.record_invariants import check_record
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved, Transition
@@ -31,6 +32,7 @@ from sharegroup.core.state_batches import StateBatch, persisted_batches
 from sharegroup.core.state_invariants import check_state
 from sharegroup.core.transition_check import record_holds
 from sharegroup.errors import StateTableError
+from sharegroup.protocol.row_payloads import opened_writes
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
 
@@ -180,7 +182,8 @@ class Segment:
                 self._result.orphan_row = row
             return
         try:
-            state = SharePartition(row.start_offset, (entry.run for entry in row.runs), row.state_epoch)
+            runs, open_writes = (entry.run for entry in row.runs), opened_writes(row.payload)
+            state = SharePartition(row.start_offset, runs, row.state_epoch, open_writes)
         except StateTableError as error:
             self._report(row, Violation("snapshot_is_a_state", str(error)))
             return
@@ -193,6 +196,7 @@ class Segment:
             # No segment comes before it that would replay its transitions.
             replayed = SharePartition(row.start_offset, (), row.state_epoch)
             self._apply_all(row, replayed)
+            self._follow_writes(row, replayed)
             self._state = replayed
             self._report(row, *self._unlike(row, replayed, row.snapshot_epoch))
         else:
@@ -204,6 +208,7 @@ class Segment:
         self._limits.advance(row.request_offset, row.leader_epoch)
         self._apply_all(row, state)
         self._follow_log_start(row, state)
+        self._follow_writes(row, state)
         self._epochs = self._epochs.after(row.record_type)
         self._report(row, *self._unlike(row, state, self._epochs.snapshot_epoch))
         # The configuration decides where a snapshot is due; the type of all other rows follows from their transitions.
@@ -274,6 +279,17 @@ class Segment:
             self._check_and_apply(row, state, StartOffsetMoved(log_start_offset, Cause.LOG_START))
             self._pass_finished(state)
 
+    def _follow_writes(self, row: StateRow, state: SharePartition) -> None:
+        for version in row.payload.get("closed_writes", ()):
+            if version in state.open_writes:
+                self._check_and_apply(row, state, WriteClosed(version))
+            else:
+                self._report(row, Violation("write_opens_and_closes_once", f"write {version} closes, but is not open"))
+        for opened in opened_writes(row.payload):
+            # A snapshot has those that were open before, too.
+            if opened.write.version not in state.open_writes:
+                self._check_and_apply(row, state, opened)
+
     def _pass_finished(self, state: SharePartition) -> None:
         if finished := state.runs.terminal_from(state.start_offset):
             self._apply(state, StartOffsetMoved(finished[-1].last_offset + 1))
@@ -311,6 +327,7 @@ class Segment:
             rejected = [tuple(pair) for pair in row.payload.get("rejected", ())]
             pairs.append(("runs", [entry.run for entry in row.runs], list(state.runs)))
             pairs.append(("rejected", rejected, self._rejected.ranges(state.runs)))
+            pairs.append(("open_writes", opened_writes(row.payload), list(state.open_writes.values())))
         elif row.runs:
             pairs.append(("runs", [entry.run for entry in row.runs], []))
         return [

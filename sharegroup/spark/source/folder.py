@@ -106,7 +106,7 @@ class AcknowledgementFolder:
     """The acknowledgements of one batch.
 
     A file of a call is a JSON list of [topic, partition, first offset, last offset, acknowledge type,
-    redelivery_delay_ms]; the file `batch` is one of [topic, partition, first offset, last offset].
+    redelivery_delay_ms]; the file `batch` is one of [topic, partition, first offset, last offset, topic id].
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,7 +116,7 @@ class AcknowledgementFolder:
         """Create the folder of a batch with these records; delete what an earlier execution of it left there."""
         self.delete()
         self._path.mkdir(parents=True, mode=0o700)
-        stored = [[held.topic, held.partition, held.first_offset, held.last_offset] for held in ranges]
+        stored = [[held.topic, held.partition, held.first_offset, held.last_offset, held.topic_id] for held in ranges]
         (self._path / _BATCH_FILE).write_text(json.dumps(stored), encoding="utf-8")
 
     def check(self, runs: Iterable[Acknowledgement]) -> None:
@@ -125,17 +125,24 @@ class AcknowledgementFolder:
         Raises:
             InvalidRequestError: an offset is not one of the batch, or the batch is not being executed.
         """
-        try:
-            stored = json.loads((self._path / _BATCH_FILE).read_text("utf-8"))
-        except FileNotFoundError as error:
-            raise self._not_executed() from error
         batch: dict[tuple[str, int], RangeMap[None]] = defaultdict(RangeMap)
-        for topic, partition, first_offset, last_offset in stored:
+        for topic, partition, first_offset, last_offset, _ in self.batch_ranges():
             batch[topic, partition].assign(first_offset, last_offset, None)
         for run in runs:
             held = batch[run.topic, run.partition].overlapping(run.first_offset, run.last_offset)
             for first_offset, _ in gaps(run.first_offset, run.last_offset, ((first, last) for first, last, _ in held)):
                 raise InvalidRequestError(f"Offset {first_offset} of {run.topic}-{run.partition} is not in the batch.")
+
+    def batch_ranges(self) -> list[tuple[str, int, int, int, str]]:
+        """Return (topic, partition, first offset, last offset, topic id) of the batch's records.
+
+        Raises:
+            InvalidRequestError: the batch is not being executed.
+        """
+        try:
+            return [tuple(stored) for stored in json.loads((self._path / _BATCH_FILE).read_text("utf-8"))]
+        except FileNotFoundError as error:
+            raise self._not_executed() from error
 
     def exists(self) -> bool:
         """Return True until the acknowledgements have responses."""

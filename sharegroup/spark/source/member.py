@@ -18,16 +18,19 @@ from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition, HeldRange, unread
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.client.write_resolver import WriteResolver
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.cause_rules import ANSWER_CAUSE, ENDS_OF_DELIVERIES
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
-from sharegroup.errors import ApiError, RequestTimedOutError, ShareGroupError
+from sharegroup.errors import ApiError, InvalidRequestError, RequestTimedOutError, ShareGroupError
 from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import Log
+from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from sharegroup.spark.held_ranges import without_refused, without_unreadable
 from sharegroup.spark.range_size import RangeSize
+from sharegroup.spark.sink.service import ServedSink
 from sharegroup.spark.source.batch_acknowledgements import acknowledgements_of
 from sharegroup.spark.source.folder import MemberFolder
 from sharegroup.spark.source.offset import AcquiredOffset
@@ -85,7 +88,12 @@ class SourceMember:
         self._next_renewal_s = 0.0
         self._lock = threading.RLock()
         self._closed = threading.Event()
+        self._given_up: dict[int, tuple[Acknowledgement, ...]] = {}
+        """Version of a write → acknowledgements of offsets that are in no batch; its commit has them."""
+        config = options.config
+        self._sink = ServedSink(config.sink, config.given) if config.sink else None
         is_resumed = self._join(last.member_id, max_fetch_wait_ms)
+        self._resolver = None if self._sink is None else WriteResolver(self.group_member, self._sink)
         self._event = partial(
             Event,
             group=options.config.group_id,
@@ -130,6 +138,7 @@ class SourceMember:
             topics=self._options.channel_topics,
             sends_refused_apart=True,
             may_return=True,
+            sink=None if self._sink is None else self._sink.sink,
             member_id=member_id,
             first_correlation_id=1 + secrets.randbelow(2**30) if member_id else 1,
         )
@@ -157,7 +166,10 @@ class SourceMember:
             # The query ends; nothing has received these records, so that their delivery does not count.
             self.return_unread(acquisition.ranges, "the log could not be read")
             raise
-        self.group_member.acknowledge(unreadable)
+        if ranges and acquisition.write is not None:
+            self._given_up = {acquisition.write.version: tuple(unreadable)}
+        else:
+            self.group_member.acknowledge(unreadable)
         self._size.weigh(self._log, ranges)
         return Acquisition(tuple(ranges), acquisition.lock_deadline_ms, acquisition.lock_timeout_ms)
 
@@ -171,14 +183,17 @@ class SourceMember:
         Args:
             last: the offset of the batch before.
         """
-        number = last.number + 1
+        number, write = last.number + 1, acquisition.write
+        has_folder = self._options.is_explicit or write is not None
         batch = AcquiredOffset(
             number=number,
             member_id=self.group_member.member_id,
             lock_timeout_ms=acquisition.lock_timeout_ms,
-            acknowledgement_folder=str(self._folder.batch_path(number)) if self._options.is_explicit else "",
+            acknowledgement_folder=str(self._folder.batch_path(number)) if has_folder else "",
             refused_record_count=self._refused_record_count,
             ranges=acquisition.ranges,
+            write=write,
+            given_up=() if write is None else self._given_up.pop(write.version, ()),
         )
         self._activate(batch)
         if last.number == 0 and self.group_member.standing().joined_with_partitions:
@@ -205,29 +220,60 @@ class SourceMember:
                     self._handle_lost_locks(result, result.error)
 
     def acknowledge_batch(self, batch: AcquiredOffset) -> None:
-        """Acknowledge a batch that Spark has committed, once."""
+        """Acknowledge a batch that Spark has committed, once; with a sink, report what that says of it.
+
+        Raises:
+            InvalidRequestError: the sink has no write of the batch.
+            SinkError: the sink cannot be read.
+        """
         with self._lock:
             if batch.number <= self._acknowledged_number:
                 return
             was_active = self._active_batch is not None and self._active_batch.number == batch.number
-            acknowledgements, released_count = acknowledgements_of(batch, self._log)
+            resolved = self._resolved(batch, was_active)
+            acknowledgements, released_count = ([], 0) if batch.write else acknowledgements_of(batch, self._log)
             if was_active:
                 self._size.worked_off(sum(held.record_count for held in batch.ranges), self._began_ms, monotonic_ms())
+                if self._sink is not None:
+                    self.group_member.name_sink(self._sink.sink)
                 self.group_member.fetch_next(self._size.records)
             self.group_member.acknowledge(ack for ack in acknowledgements if ack.key not in self._lost_partitions)
             self._lost_partitions.clear()
             self._active_batch, self._acknowledged_number = None, batch.number
+            self._renewed_ranges = []
+            if resolved is not None:
+                self.group_member.report(resolved)
             self._unconfirmed_batches.append(batch)
             if not was_active:
                 self._log_repetition(batch)
         if released_count:
             logger.warning(self._event("records_not_acknowledged", batch=batch.number, released=released_count))
 
+    def _resolved(self, batch: AcquiredOffset, was_active: bool) -> ResolveWriteRequest | None:
+        """Return what the sink says of a committed batch; None if that is reported later, or if there is no sink."""
+        if batch.write is None or self._sink is None or self._resolver is None:
+            return None
+        write = batch.write.unresolved
+        if (resolved := self._sink.look(write)) is not None:
+            return resolved
+        if was_active and any(without_unreadable(self._log, batch.ranges)[0]):
+            raise InvalidRequestError(
+                f"Spark has committed batch {batch.number} of group {self._options.config.group_id}, and the sink "
+                f"{batch.write.address} has no write of it. Its records are not accepted, and come again.",
+                "Write the results of each batch by write_once(batch, results), in foreachBatch and nowhere else.",
+            )
+        # The application was told so when it ran; or all records were deleted from the log.
+        logger.warning(self._event("batch_not_written", batch=batch.number, sink=batch.write.address))
+        self._resolver.add(write)
+        return None
+
     def close(self) -> None:
         """Leave the group; an active batch stays locked, for the process that resumes it."""
         # 1. Stop renewals.
         self._closed.set()
         self._thread.join()
+        if self._resolver is not None:
+            self._resolver.close()
         # 2. Leave. The restarted query repeats acknowledgements without a response, so it needs their folders.
         results = self.group_member.close(_CLOSE_TIMEOUT_MS, keeps_locks=self._active_batch is not None)
         is_unconfirmed = any(isinstance(result.error, RequestTimedOutError) for result in results)

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from sharegroup.client.held_records import HeldRange
+from sharegroup.client.held_writes import HeldWrite
+from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import UnsupportedFormatVersionError
 from sharegroup.spark.source.folder import AcknowledgementFolder
 
@@ -30,6 +33,8 @@ class AcquiredOffset:
         acknowledgement_folder: folder with acknowledgements of single records; empty if the commit accepts all records.
         refused_record_count: records of the query so far whose acknowledgement was refused.
         ranges: the records; their delivery counts include this delivery.
+        write: the write for their results; None without a sink.
+        given_up: acknowledgements of offsets of the acquisition that have no readable record; they are in its commit.
     """
 
     number: int = 0
@@ -38,11 +43,21 @@ class AcquiredOffset:
     acknowledgement_folder: str = ""
     refused_record_count: int = 0
     ranges: tuple[HeldRange, ...] = ()
+    write: HeldWrite | None = None
+    given_up: tuple[Acknowledgement, ...] = ()
 
     @property
     def folder(self) -> AcknowledgementFolder | None:
         """The folder of acknowledgements; None if the commit accepts all records."""
         return AcknowledgementFolder(Path(self.acknowledgement_folder)) if self.acknowledgement_folder else None
+
+    @property
+    def stored_given_up(self) -> list[list[Any]]:
+        """The acknowledgements as JSON: topic id, partition, first and last offset, number of the type."""
+        return [
+            [ack.topic_id, ack.partition, ack.first_offset, ack.last_offset, ack.acknowledge_type.value]
+            for ack in self.given_up
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object for Spark's offset log.
@@ -68,6 +83,8 @@ class AcquiredOffset:
                 ]
                 for r in self.ranges
             ],
+            "write": None if self.write is None else list(self.write),
+            "given_up": self.stored_given_up,
         }
 
     @classmethod
@@ -86,10 +103,17 @@ class AcquiredOffset:
             )
         # Earlier releases wrote the end of the locks, which only the process that acquired them can count.
         values.pop("lock_deadline_ms", None)
-        return cls(**values | {"ranges": tuple(_range(*fields) for fields in values["ranges"])})
+        write = HeldWrite(*values["write"]) if values.get("write") else None
+        given_up = tuple(
+            Acknowledgement(topic_id, partition, first, last, AcknowledgeType(kind))
+            for topic_id, partition, first, last, kind in values.get("given_up", ())
+        )
+        ranges = tuple(_range(write, *fields) for fields in values["ranges"])
+        return cls(**values | {"ranges": ranges, "write": write, "given_up": given_up})
 
 
 def _range(
+    write: HeldWrite | None,
     topic_id: str,
     topic: str,
     partition: int,
@@ -99,4 +123,4 @@ def _range(
     isolation_level: str,
 ) -> HeldRange:
     level = IsolationLevel(isolation_level)
-    return HeldRange(topic_id, topic, partition, first_offset, last_offset, delivery_count, level)
+    return HeldRange(topic_id, topic, partition, first_offset, last_offset, delivery_count, level, write)

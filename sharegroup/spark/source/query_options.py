@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import CONSUMER_REFUSAL, CONSUMER_REFUSED, AcquireModeName
-from sharegroup.config.model import Config, Int, NonEmpty, TopicNames
+from sharegroup.config.model import Int, NonEmpty, TopicNames, invalid_relation
 from sharegroup.config.processor_config import absolute_path
+from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.errors import ConfigurationError
 
 _KAFKA_PREFIX = "kafka."
 _CHANNEL_DEFAULTS = ChannelTopics()
 
 
-class ShareGroupSourceConfig(Config):
+class ShareGroupSourceConfig(SparkSinkConfig):
     """Options of a streaming query, but for those of the Kafka cluster, which begin with `kafka.`.
 
     Micro-batches grow to what the last ones worked off within 2 s, and further, up to 5 s, while that makes a record
@@ -42,6 +43,11 @@ class ShareGroupSourceConfig(Config):
         default="implicit",
         description="`implicit`: the commit of a batch accepts its records; "
         "`explicit`: `acknowledge` does so for each.",
+    )
+    sink: str = Field(
+        default="",
+        description="Delta table, by path, URI, or name in a catalog: `write_once` writes the results of each batch "
+        "into it exactly once.",
     )
     acknowledgement_folder: str = Field(
         default="",
@@ -67,6 +73,20 @@ class ShareGroupSourceConfig(Config):
     response_topic_name: NonEmpty = Field(
         default=_CHANNEL_DEFAULTS.response_topic_name, description="As the processor's key of this name."
     )
+
+    @model_validator(mode="after")
+    def _check_sink(self) -> Self:
+        if self.sink and self.share_acknowledgement_mode == "explicit":
+            raise invalid_relation(
+                "share.acknowledgement.mode is explicit, and sink is set; acknowledgements are an argument of "
+                "`write_once`",
+                "share.acknowledgement.mode",
+                "sink",
+            )
+        if self.given and not self.sink:
+            key = next(iter(self.given))
+            raise invalid_relation(f"{key} is set, and sink is not", key, "sink")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

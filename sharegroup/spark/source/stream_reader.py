@@ -35,7 +35,14 @@ from sharegroup.spark.source.load_lock import lock_load, new_load_id
 from sharegroup.spark.source.member import SourceMember
 from sharegroup.spark.source.offset import AcquiredOffset
 from sharegroup.spark.source.query_options import SourceOptions, source_options
-from sharegroup.spark.source.task_records import ACQUISITION_COLUMN, COLUMNS, TaskPartition, read_task
+from sharegroup.spark.source.task_records import (
+    ACQUISITION_COLUMN,
+    COLUMNS,
+    BatchColumn,
+    TaskPartition,
+    read_task,
+)
+from sharegroup.spark.source.written_batch import WRITE_COLUMN, NamedWrite
 from sharegroup.spark.stop_condition import Drain, StopOnRequest
 
 logger = logging.getLogger("sharegroup.spark.source")
@@ -73,13 +80,15 @@ class ShareGroupDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns as DDL; `acquisition` only with explicit acknowledgement.
+        """Return the columns as DDL; `acquisition` only with explicit acknowledgement, `write` only with a sink.
 
         Raises:
             ConfigurationError: as `source_options`.
         """
-        is_explicit = source_options(self.options).is_explicit
-        return f"{COLUMNS}, {ACQUISITION_COLUMN} string" if is_explicit else COLUMNS
+        options = source_options(self.options)
+        if options.config.sink:
+            return f"{COLUMNS}, {WRITE_COLUMN} string"
+        return f"{COLUMNS}, {ACQUISITION_COLUMN} string" if options.is_explicit else COLUMNS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query; its process ends with Spark, without a traceback.
@@ -169,9 +178,22 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         member = self._member or self._create_member(batch)
         if member.active_batch is None or member.active_batch.number != batch.number:
             member.resume_batch(last, batch)
-        acquisition = batch.acknowledgement_folder if self._options.is_explicit else None
+        column = self._batch_column(batch)
         shares = split_evenly(batch.ranges, self._options.config.num_partitions)
-        return [TaskPartition(self._options.log, share, acquisition) for share in shares]
+        return [TaskPartition(self._options.log, share, column) for share in shares]
+
+    def _batch_column(self, batch: AcquiredOffset) -> BatchColumn | None:
+        """Return the column that names the batch's acquisition for the application."""
+        if self._options.config.sink:
+            # A batch without a write was begun before the query had a sink.
+            return WRITE_COLUMN, self._write_name(batch)
+        return (ACQUISITION_COLUMN, batch.acknowledgement_folder) if self._options.is_explicit else None
+
+    def _write_name(self, batch: AcquiredOffset) -> str:
+        if batch.write is None:
+            return ""
+        config = self._options.config.given
+        return NamedWrite(batch.write, batch.acknowledgement_folder, batch.stored_given_up, config).text()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's records."""
@@ -209,6 +231,9 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         while True:
             if (acquisition := member.acquire(_DRAIN_WAIT_MS)) is not None:
                 covered, appended_later = drain.split(acquisition.ranges)
+                if covered and acquisition.write is not None:
+                    # What was acquired together is written together.
+                    covered, appended_later = acquisition.ranges, ()
                 member.return_unread(appended_later, "appended after the query was started")
                 if covered:
                     return member.begin_batch(last, replace(acquisition, ranges=covered))

@@ -28,6 +28,9 @@ COLUMNS = (
 ACQUISITION_COLUMN = "acquisition"
 """Column with the folder of a batch's acknowledgements; only with explicit acknowledgement."""
 
+BatchColumn = tuple[str, str]
+"""Name and value of a column that is the same in all rows of a batch."""
+
 _POLL_INTERVAL_S = 0.2
 
 
@@ -36,14 +39,14 @@ class TaskPartition(InputPartition):
 
     Args:
         log: path or address of the embedded log, or the Kafka cluster.
-        acquisition: value of the column `acquisition`; None leaves the column out.
+        column: a further column; None is none.
     """
 
-    def __init__(self, log: str | KafkaConfig, ranges: Sequence[HeldRange], acquisition: str | None) -> None:
+    def __init__(self, log: str | KafkaConfig, ranges: Sequence[HeldRange], column: BatchColumn | None) -> None:
         super().__init__(None)
         self.log = log
         self.ranges = ranges
-        self.acquisition = acquisition
+        self.column = column
 
 
 def read_task(task: TaskPartition) -> Iterator[pa.RecordBatch]:
@@ -60,7 +63,7 @@ def read_task(task: TaskPartition) -> Iterator[pa.RecordBatch]:
         for held in ranges:
             timestamp_type = _timestamp_type(topics[held.topic_id])
             for batch in _read_range(log, held):
-                yield _to_source_columns(batch, timestamp_type, held.delivery_count, task.acquisition)
+                yield _to_source_columns(batch, timestamp_type, held.delivery_count, task.column)
         # Checked after the read, too: a topic id that still holds now held then.
         present = _topics(log, ranges)
         if gone := sorted({held.topic for held in ranges if held.topic_id not in present}):
@@ -127,7 +130,7 @@ def _timestamp_type(topic: TopicDescription) -> int:
 
 
 def _to_source_columns(
-    batch: pa.RecordBatch, timestamp_type: int, delivery_count: int, acquisition: str | None
+    batch: pa.RecordBatch, timestamp_type: int, delivery_count: int, column: BatchColumn | None
 ) -> pa.RecordBatch:
     columns = {
         "key": batch.column("key"),
@@ -140,6 +143,7 @@ def _to_source_columns(
         "headers": batch.column("headers"),
         "delivery_count": pa.repeat(pa.scalar(delivery_count, pa.int16()), batch.num_rows),
     }
-    if acquisition is not None:
-        columns[ACQUISITION_COLUMN] = pa.repeat(pa.scalar(acquisition, pa.string()), batch.num_rows)
+    if column is not None:
+        name, value = column
+        columns[name] = pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
     return pa.RecordBatch.from_pydict(columns)

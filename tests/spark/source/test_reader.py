@@ -488,7 +488,8 @@ def test_a_query_waits_for_the_first_start_of_a_processor(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ShareGroupSourceConfig.key_names())
 def test_the_document_has_every_option(name: str) -> None:
     (option,) = (field for field in ShareGroupSourceConfig.model_fields.values() if field.alias == name)
-    default = "" if option.is_required() or option.default == "" else f"`{option.default}` "
+    has_none = option.is_required() or option.default in ("", ())
+    default = "" if has_none else f"`{str(option.default).lower() if option.default is False else option.default}` "
     assert f"| `{name}` | {default}| {option.description} |" in DOCUMENT.read_text(encoding="utf-8")
 
 

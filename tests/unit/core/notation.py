@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from sharegroup.core.open_writes import WriteClosed, WriteOpened
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.records import SharePartitionRecord, StartOffsetMoved
 from sharegroup.core.run import Run
@@ -50,6 +51,10 @@ def _shown_run(run: Run) -> str:
 def _shown_record(record: SharePartitionRecord) -> str:
     if isinstance(record, StartOffsetMoved):
         return f"start {record.start_offset}" + (f" by {record.cause.value}" if record.cause else "")
+    if isinstance(record, WriteOpened):
+        return f"write {record.write.version} opens"
+    if isinstance(record, WriteClosed):
+        return f"write {record.version} closes"
     from_state = record.from_state.name if record.from_state is not None else "NEW"
     change = f"{from_state}->{record.to_state.name} {record.delivery_count}{'!' * record.is_suspect}"
     return f"{record.first_offset}..{record.last_offset} {change} by {record.cause.value}"

@@ -21,7 +21,7 @@ from sharegroup.core.state_invariants import STATE_INVARIANTS, check_state
 from sharegroup.core.transition_check import record_holds
 from tests.unit.core.notation import partition, run
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, _ = RecordState
 NOW_MS = 500
 CIRCUMSTANCES = Circumstances(SharePartitionLimits(delivery_count_limit=5, max_record_locks=20), NOW_MS)
 
@@ -46,9 +46,9 @@ def test_what_the_engine_makes_holds() -> None:
     [
         (run("25..26 AVAILABLE 1"), "runs_are_contiguous_and_merged", "25..26 AVAILABLE with count 1 does not touch"),
         (run("8..9 AVAILABLE 1"), "runs_are_contiguous_and_merged", "the first run is 8..9 AVAILABLE"),
-        (Run(20, 21, ACQUIRED, 1), "only_acquired_records_have_a_holder", "has the holder ''"),
-        (Run(20, 21, AVAILABLE, 1, "m1"), "only_acquired_records_have_a_holder", "has the holder 'm1'"),
-        (Run(20, 21, ARCHIVED, 1, "", 900), "only_acquired_records_have_a_holder", "has the deadline 900"),
+        (Run(20, 21, ACQUIRED, 1), "only_undecided_records_have_a_holder", "has the holder ''"),
+        (Run(20, 21, AVAILABLE, 1, "m1"), "only_undecided_records_have_a_holder", "has the holder 'm1'"),
+        (Run(20, 21, ARCHIVED, 1, "", 900), "only_undecided_records_have_a_holder", "has the deadline 900"),
         (run("20..21 ACQUIRED 0 m1 @900"), "held_records_were_delivered", "20..21 ACQUIRED with count 0"),
         (Run(20, 21, AVAILABLE, -1), "held_records_were_delivered", "20..21 AVAILABLE with count -1"),
         (run("20..21 ARCHIVED 1!"), "suspects_can_be_delivered", "20..21 ARCHIVED with count 1 is a suspect"),

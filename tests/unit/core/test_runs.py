@@ -8,7 +8,7 @@ from sharegroup.core.record_state import RecordState
 from sharegroup.core.run import Run
 from sharegroup.core.runs import RunMap
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED, _ = RecordState
 LAST = 40
 Content = tuple[RecordState, int, str, int, bool]
 

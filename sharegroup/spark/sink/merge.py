@@ -1,0 +1,82 @@
+"""MERGE of results into a sink: one row of each key, and the transaction by settings of a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sharegroup.config.spark_sink import SparkSinkConfig
+from sharegroup.errors import InvalidRequestError
+from sharegroup.spark import classic
+from sharegroup.spark.sink.kept_rows import kept
+from sharegroup.spark.sink.sink_table import SinkTable
+
+_VIEW = "sharegroup_results"
+_SETTINGS = {
+    "txnAppId": "spark.databricks.delta.write.txnAppId",
+    "txnVersion": "spark.databricks.delta.write.txnVersion",
+    "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
+    "mergeSchema": "spark.databricks.delta.schema.autoMerge.enabled",
+}
+"""Option of Delta's writer → the setting that says the same of a MERGE."""
+
+
+def merge(table: SinkTable, rows: DataFrame, config: SparkSinkConfig, options: Mapping[str, str]) -> int | None:
+    """Merge rows by their keys; return the version that was committed, None if there was no commit.
+
+    Args:
+        options: those of Delta's writer.
+
+    Raises:
+        InvalidRequestError: two rows have one key, or a key is not among the columns.
+    """
+    # The check and MERGE, which reads them twice, get the same rows.
+    with kept(rows):
+        _check_keys(rows, config.sink_merge_keys)
+        # Settings of the caller's session would give their transaction to other writes of it.
+        session = classic.cloned_session(rows.sparkSession)
+        for name, key in _SETTINGS.items():
+            session.conf.set(key, options[name])
+        classic.moved(rows, session).createOrReplaceTempView(_VIEW)
+        before = classic.last_committed_version(session)
+        with classic.activated(session):
+            session.sql(_statement(table, rows.columns, config))
+        after = classic.last_committed_version(session)
+        return None if after == before else after
+
+
+def _statement(table: SinkTable, columns: Sequence[str], config: SparkSinkConfig) -> str:
+    on = " AND ".join(f"target.{_quoted(key)} <=> source.{_quoted(key)}" for key in config.sink_merge_keys)
+    condition = f" AND ({config.sink_merge_condition})" if config.sink_merge_condition else ""
+    if config.sink_schema_evolution:
+        update, insert = "*", "*"
+    else:
+        # With `*`, the results would need all columns of the table.
+        names = [_quoted(name) for name in columns]
+        update = ", ".join(f"target.{name} = source.{name}" for name in names)
+        insert = f"({', '.join(names)}) VALUES ({', '.join(f'source.{name}' for name in names)})"
+    return (
+        f"MERGE INTO {table.identifier} AS target USING {_VIEW} AS source ON {on} "
+        f"WHEN MATCHED{condition} THEN UPDATE SET {update} WHEN NOT MATCHED THEN INSERT {insert}"
+    )
+
+
+def _check_keys(rows: DataFrame, keys: Sequence[str]) -> None:
+    known = {name.lower() for name in rows.columns}
+    if missing := [key for key in keys if key.lower() not in known]:
+        raise InvalidRequestError(
+            f"The results lack the column {', '.join(missing)} of sink.merge.keys; they have {', '.join(rows.columns)}."
+        )
+    grouped = rows.groupBy(*(F.col(_quoted(key)) for key in keys)).agg(F.count(F.lit(1)).alias("__rows"))
+    if twice := grouped.where("__rows > 1").head(1):
+        key = ", ".join(f"{name} = {value!r}" for name, value in zip(keys, twice[0], strict=False))
+        raise InvalidRequestError(
+            f"{twice[0]['__rows']} rows of the results have the key {key}.",
+            "Return one row of each key: which of them should be in the table?",
+        )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

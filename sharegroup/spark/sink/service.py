@@ -1,0 +1,187 @@
+"""Sinks for the process of a streaming source, which has no session: the driver's program reads and fences them for it.
+
+Only Spark may commit to a table that Spark writes to on a local disk, so delta-rs in that process would not do. The
+driver's program listens at a socket of its own; its name is in the environment of the processes that Spark starts. Each
+call is one connection: a JSON object, and its response.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sharegroup.config.spark_sink import SparkSinkConfig
+from sharegroup.errors import ConfigurationError, ShareGroupError, SinkError, UndecidedWriteError, WriteFencedError
+from sharegroup.event_log import Event
+from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
+from sharegroup.protocol.write_resolution import ResolveWriteRequest
+from sharegroup.spark import classic
+from sharegroup.spark.sink.open_sinks import open_sink
+
+logger = logging.getLogger("sharegroup.spark.sink")
+
+_VARIABLE = "SHAREGROUP_SINK_SERVICE"
+_ERRORS: dict[str, type[ShareGroupError]] = {
+    kind.__name__: kind for kind in (SinkError, WriteFencedError, UndecidedWriteError, ConfigurationError)
+}
+
+_served: dict[str, SinkService] = {}
+_served_lock = threading.Lock()
+
+
+def serve_sinks(spark: SparkSession) -> None:
+    """Serve the sources that are registered in an application from now on, until this process ends."""
+    application = classic.application_id(spark)
+    with _served_lock:
+        if application not in _served:
+            _served[application] = SinkService(spark)
+        classic.set_environment(spark, _VARIABLE, _served[application].address)
+
+
+class SinkService:
+    """Reads and fences sinks in threads of its own.
+
+    Attributes:
+        address: path of its socket, which only this user reaches.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._folder = tempfile.mkdtemp(prefix="sharegroup-sinks-")
+        self.address = os.path.join(self._folder, "socket")
+        self._listener = Listener(self.address, family="AF_UNIX")
+        self._is_closed = False
+        atexit.register(self.close)
+        threading.Thread(target=self._accept, name="share-group-sinks", daemon=True).start()
+
+    def close(self) -> None:
+        """End the service, and remove its socket."""
+        self._is_closed = True
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError as error:
+                if not self._is_closed:
+                    logger.warning(Event("sink_service_ended", reason=error))
+                return
+            threading.Thread(target=self._serve, args=(connection,), name="share-group-sink", daemon=True).start()
+
+    def _serve(self, connection: Connection) -> None:
+        with connection:
+            try:
+                response = self._response(json.loads(connection.recv_bytes()))
+                connection.send_bytes(json.dumps(response).encode())
+            except (OSError, EOFError, ValueError) as error:
+                logger.warning(Event("sink_call_lost", reason=error))
+
+    def _response(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            sink = open_sink(self._spark, request["address"], SparkSinkConfig.from_mapping(request["config"]))
+            write = UnresolvedWrite.model_validate(request["write"]) if request["write"] else None
+            if write is None:
+                resolved = None
+                sink.refresh()
+            else:
+                resolved = sink.resolve(write) if request["fences"] else sink.look(write)
+        except ShareGroupError as error:
+            return {"error": [type(error).__name__, error.message, error.remedy]}
+        except Exception as error:
+            logger.exception(Event("sink_call_failed", sink=request["address"], reason=error))
+            return {"error": [SinkError.__name__, f"{request['address']} cannot be asked: {error!r}", ""]}
+        return {
+            "sink": sink.sink.model_dump(mode="json"),
+            "resolved": None if resolved is None else resolved.model_dump(mode="json"),
+        }
+
+
+class ServedSink:
+    """A sink for a process without a session.
+
+    Args:
+        config: `sink.…` keys.
+
+    Raises:
+        ConfigurationError: no program serves this process.
+        SinkError: as of `SparkSink`.
+    """
+
+    def __init__(self, address: str, config: Mapping[str, object]) -> None:
+        self._service = os.environ.get(_VARIABLE, "")
+        if not self._service:
+            raise ConfigurationError(
+                "The option sink is set, and the session is one of Spark Connect: its sources cannot reach the table.",
+                "Use a classic session, or a worker: process(spark, config, handler, sink=…).",
+            )
+        self._address = address
+        self._config = dict(config)
+        self._sink: Sink
+        self.refresh()
+
+    @property
+    def sink(self) -> Sink:
+        """The table, with its version when it was last read."""
+        return self._sink
+
+    def refresh(self) -> Sink:
+        """Read the table's version, and return the table with it.
+
+        Raises:
+            SinkError: it cannot be read.
+        """
+        self._call(None, fences=False)
+        return self._sink
+
+    def look(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
+        """Return what the table says of a write that is complete, or fenced; None if it may still get there.
+
+        Raises:
+            UndecidedWriteError: the log does not show any more what became of it.
+            SinkError: the table cannot be read.
+        """
+        return self._call(write, fences=False)
+
+    def resolve(self, write: UnresolvedWrite, /) -> ResolveWriteRequest:
+        """Fence a write unless it is complete, and return what the table says of it, for ever.
+
+        Raises:
+            UndecidedWriteError: the log does not show any more what became of it.
+            SinkError: the table cannot be read or written.
+        """
+        resolved = self._call(write, fences=True)
+        assert resolved is not None
+        return resolved
+
+    def _call(self, write: UnresolvedWrite | None, *, fences: bool) -> ResolveWriteRequest | None:
+        request = {
+            "address": self._address,
+            "config": self._config,
+            "write": None if write is None else write.model_dump(mode="json"),
+            "fences": fences,
+        }
+        try:
+            with Client(self._service, family="AF_UNIX") as connection:
+                connection.send_bytes(json.dumps(request).encode())
+                response = json.loads(connection.recv_bytes())
+        except (OSError, EOFError) as error:
+            raise SinkError(
+                f"{self._address} cannot be asked: the driver's program does not respond: {error}", "Start it again."
+            ) from error
+        if "error" in response:
+            name, message, remedy = response["error"]
+            raise _ERRORS.get(name, SinkError)(message, remedy)
+        self._sink = Sink.model_validate(response["sink"])
+        return ResolveWriteRequest.model_validate(response["resolved"]) if response["resolved"] else None

@@ -1,0 +1,439 @@
+"""A group that writes into sinks exactly once: its members, the writes that it opens, and how each is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from sharegroup.actor.group_writes import HAND_OUT_INTERVAL_MS
+from sharegroup.core.record_state import AcknowledgeType, RecordState
+from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_administration import (
+    AlteredPartition,
+    AlteredTopic,
+    AlterShareGroupOffsetsRequest,
+    DeletedTopic,
+    DeleteGroupsRequest,
+    DeleteShareGroupOffsetsRequest,
+)
+from sharegroup.protocol.group_messages import PauseShareGroupRequest
+from sharegroup.protocol.messages import Message
+from sharegroup.protocol.share_fetch import (
+    AcknowledgementRange,
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareFetchResponse,
+)
+from sharegroup.protocol.sink_writes import AcquisitionWrite, Sink
+from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
+from sharegroup.state.fold import fold
+from tests.actor.group_harness import (
+    START_MS,
+    Fetched,
+    Group,
+    LogPartition,
+    Member,
+    PartitionKey,
+    findings,
+    group_with,
+    metadata,
+    start_offsets,
+)
+
+ACCEPT, REJECT, RELEASE, UNREAD = (
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.REJECT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.UNREAD,
+)
+ORDERS = ("orders-id", 0)
+ORDERS_1 = ("orders-id", 1)
+TABLE = Sink(address="/tables/totals", table_id="totals", version=7)
+OTHER_TABLE = Sink(address="/tables/other", table_id="other", version=1)
+LOCK_MS = 30_000
+Named = Mapping[PartitionKey, Sequence[tuple[int, int, AcknowledgeType]]]
+
+
+def new_group(*partitions: LogPartition | int, **config: str) -> Group:
+    group = group_with(*(partitions or (10,)))
+    assert group.alter_config(share_exactly_once_enable="true", **config) == 0
+    return group
+
+
+def writer(group: Group, member_id: str = "anna", sink: Sink | None = TABLE) -> Member:
+    member = Member(group, member_id, sink=sink)
+    member.join()
+    group.settle()
+    member.take_assignments()
+    return member
+
+
+def response(fetched: Fetched) -> ShareFetchResponse:
+    assert fetched.response is not None
+    assert not fetched.response.error_code, fetched.response.error_message
+    return fetched.response
+
+
+def acquire(member: Member, *partitions: PartitionKey, **fields: Any) -> AcquisitionWrite:
+    write = response(member.fetch(partitions or (ORDERS,), **fields)).write
+    assert write is not None
+    return write
+
+
+def unresolved(fetched: Fetched) -> list[int]:
+    return [write.version for write in response(fetched).unresolved]
+
+
+def resolve(
+    group: Group,
+    write: AcquisitionWrite,
+    others: AcknowledgeType | None = None,
+    named: Named | None = None,
+    *,
+    is_closed: bool = True,
+    app_id: str | None = None,
+    table_id: str = "totals",
+) -> dict[str, Any]:
+    partitions = [
+        ResolvedPartition(
+            topic_id=topic_id,
+            partition_index=partition,
+            ranges=[
+                ResolvedRange(first_offset=first, last_offset=last, acknowledge_type=kind)
+                for first, last, kind in ranges
+            ],
+        )
+        for (topic_id, partition), ranges in (named or {}).items()
+    ]
+    request = ResolveWriteRequest(
+        app_id=app_id or write.app_id,
+        version=write.version,
+        table_id=table_id,
+        others=others,
+        partitions=partitions,
+        is_closed=is_closed,
+    )
+    return group.response_to(ApiKey.RESOLVE_WRITE, request)
+
+
+def acknowledge(
+    member: Member, first: int, last: int, kind: AcknowledgeType, version: int, *, is_begun: bool = False
+) -> int:
+    """The error code of the acknowledgement."""
+    batch = AcknowledgementRange(
+        first_offset=first, last_offset=last, acknowledge_types=[kind], write_version=version, is_begun=is_begun
+    )
+    topics = [
+        FetchTopic(
+            topic_id="orders-id", partitions=[FetchPartition(partition_index=0, acknowledgement_batches=[batch])]
+        )
+    ]
+    body = ShareAcknowledgeRequest(share_session_epoch=member.session_epoch, topics=topics)
+    member.session_epoch += 1
+    return member.fetched(member.send(ApiKey.SHARE_ACKNOWLEDGE, body)).acknowledge_errors[ORDERS]
+
+
+def states(group: Group, partition: int = 0) -> list[tuple[int, int, RecordState, int]]:
+    runs = group.leader.partitions["orders-id", partition].share_partition.runs
+    return [(run.first_offset, run.last_offset, run.state, run.delivery_count) for run in runs]
+
+
+def open_versions(group: Group) -> set[int]:
+    return {version for led in group.leader.partitions.values() for version in led.share_partition.open_writes}
+
+
+def is_same_after_a_takeover(group: Group) -> bool:
+    """True if the rows make the state that the leader has, open writes included."""
+    partitions = fold(group.rows).groups[group.group_id].partitions
+    return all(
+        list(partitions[key].share_partition.runs) == list(led.share_partition.runs)
+        and partitions[key].share_partition.open_writes == led.share_partition.open_writes
+        for key, led in group.leader.partitions.items()
+    )
+
+
+@pytest.fixture
+def group() -> Group:
+    return new_group()
+
+
+class TestMembers:
+    def test_a_member_with_a_sink_makes_a_new_group_exactly_once(self) -> None:
+        group = group_with(10, earliest=False)
+        writer(group)
+        assert metadata(group).config_overrides == {"share.exactly.once.enable": "true"}
+        assert group.leader.overrides == {"share.exactly.once.enable": "true"}
+
+    @pytest.mark.parametrize(
+        ("is_enabled", "sink", "words"),
+        [("true", None, "has no sink"), ("false", TABLE, "--add-config share.exactly.once.enable=true")],
+    )
+    def test_a_member_of_the_other_kind_is_refused_with_the_remedy(
+        self, is_enabled: str, sink: Sink | None, words: str
+    ) -> None:
+        group = group_with(10)
+        group.alter_config(share_exactly_once_enable=is_enabled)
+        body = Member(group, "bob", sink=sink).join()
+        assert (body.error_code, words in body.error_message) == (InvalidRequestError.code, True)
+
+    def test_a_fetch_of_the_other_kind_is_refused_but_still_acknowledges(self, group: Group) -> None:
+        anna = writer(group)
+        write = acquire(anna)
+        anna.sink = None
+        assert anna.fetch().error_code == InvalidRequestError.code
+        anna.session_epoch -= 1
+        assert acknowledge(anna, 0, 9, RELEASE, write.version) == 0
+
+    def test_members_of_a_group_without_the_switch_get_no_write(self) -> None:
+        group = group_with(10)
+        fetched = response(writer(group, sink=None).fetch())
+        assert (fetched.write, fetched.unresolved, open_versions(group)) == (None, [], set())
+
+
+class TestOpenWrites:
+    def test_one_acquisition_is_one_write_over_all_its_share_partitions(self) -> None:
+        group = new_group(5, 5)
+        write = acquire(writer(group), ORDERS, ORDERS_1)
+        assert write.app_id == f"sharegroup/{group.context.state_id}/{group.group_id}/totals/0"
+        assert [list(led.share_partition.open_writes) for led in group.leader.partitions.values()] == [
+            [write.version],
+            [write.version],
+        ]
+        assert is_same_after_a_takeover(group)
+
+    def test_versions_rise_and_application_ids_are_used_again(self, group: Group) -> None:
+        anna = writer(group)
+        first, second = acquire(anna, max_records=2), acquire(anna, max_records=2)
+        resolve(group, first, ACCEPT)
+        third = acquire(anna, max_records=2)
+        assert first.version < second.version < third.version
+        assert [write.app_id.rpartition("/")[2] for write in (first, second, third)] == ["0", "1", "0"]
+
+    def test_a_takeover_keeps_the_ids_that_are_in_use(self, group: Group) -> None:
+        first = acquire(writer(group), max_records=2)
+        group.restart()
+        group.settle()
+        second = acquire(writer(group, "bob"), max_records=2)
+        assert first.version < second.version
+        assert first.app_id != second.app_id
+
+    def test_sinks_have_ids_of_their_own(self, group: Group) -> None:
+        first = acquire(writer(group), max_records=2)
+        second = acquire(writer(group, "bob", OTHER_TABLE), max_records=2)
+        assert [write.app_id.rsplit("/", 2)[1:] for write in (first, second)] == [["totals", "0"], ["other", "0"]]
+
+    def test_nothing_is_acquired_beyond_the_bound_of_a_sink(self) -> None:
+        group = new_group(share_exactly_once_max_writes="1")
+        anna, bob, carl = writer(group), writer(group, "bob"), writer(group, "carl", OTHER_TABLE)
+        write = acquire(anna, max_records=2)
+        waiting = bob.send_fetch([ORDERS], max_records=2)
+        group.settle()
+        assert bob.response_to(waiting).is_parked
+        assert acquire(carl, max_records=2)
+        resolve(group, write, ACCEPT)
+        assert bob.fetched(waiting).record_count == 2
+
+    def test_a_sink_that_the_group_does_not_list_is_refused(self) -> None:
+        group = new_group(share_exactly_once_sinks="/tables/totals, /tables/more")
+        assert acquire(writer(group), max_records=2)
+        refused = writer(group, "bob", OTHER_TABLE).fetch([ORDERS])
+        assert refused.error_code == InvalidRequestError.code
+        assert refused.response is not None
+        assert "share.exactly.once.sinks of group" in refused.response.error_message
+
+    def test_versions_of_an_application_id_rise_although_fetches_are_served_out_of_order(self) -> None:
+        group = new_group(0, 5)
+        anna, bob = writer(group), writer(group, "bob")
+        waiting = anna.send_fetch([ORDERS], max_wait_ms=60_000)
+        group.settle()
+        assert anna.response_to(waiting).is_parked
+        later = acquire(bob, ORDERS_1)
+        resolve(group, later, ACCEPT)
+        group.grow("orders", 0, 5)
+        group.settle()
+        # Its version would be below one that the sink knows by now.
+        assert anna.response_to(waiting).record_count == 0
+        write = acquire(anna)
+        assert write.app_id == later.app_id
+        assert write.version > later.version
+        assert findings(group) == []
+
+    def test_what_is_committed_with_the_write_is_accepted_by_its_resolution(self, group: Group) -> None:
+        write = acquire(writer(group))
+        answer = resolve(group, write, ACCEPT, {ORDERS: [(3, 3, REJECT), (4, 4, RELEASE)]})
+        assert answer["record_count"] == 10
+        assert states(group) == [
+            (4, 4, RecordState.AVAILABLE, 1),
+            (5, 9, RecordState.ACKNOWLEDGED, 1),
+        ]
+        assert open_versions(group) == set()
+        assert is_same_after_a_takeover(group)
+        assert findings(group) == []
+
+    def test_a_resolution_needs_no_session_and_may_come_twice_and_late(self, group: Group) -> None:
+        anna = writer(group)
+        write = acquire(anna)
+        anna.close()
+        assert resolve(group, write, ACCEPT)["record_count"] == 10
+        assert resolve(group, write).get("record_count", 0) == 0
+        assert resolve(group, write, ACCEPT).get("record_count", 0) == 0
+        assert start_offsets(group) == {ORDERS: 10}
+
+    @pytest.mark.parametrize(("app_id", "table_id"), [("another", "totals"), (None, "another")])
+    def test_a_resolution_from_another_table_is_refused(self, group: Group, app_id: str | None, table_id: str) -> None:
+        write = acquire(writer(group))
+        answer = resolve(group, write, ACCEPT, app_id=app_id, table_id=table_id)
+        assert (answer["error_code"], "'another'" in answer["error_message"]) == (InvalidRequestError.code, True)
+        assert open_versions(group) == {write.version}
+
+    def test_an_accepted_record_is_never_one_by_an_acknowledgement(self, group: Group) -> None:
+        anna = writer(group)
+        write = acquire(anna)
+        assert acknowledge(anna, 0, 9, ACCEPT, write.version) == InvalidRecordStateError.code
+        assert acknowledge(anna, 0, 9, RELEASE, -1) == InvalidRecordStateError.code
+        assert acknowledge(anna, 0, 9, RELEASE, write.version) == 0
+        assert open_versions(group) == set()
+
+
+class TestLookups:
+    def test_a_write_in_doubt_is_handed_to_the_next_member_with_its_sink(self, group: Group) -> None:
+        anna, bob, carl = writer(group), writer(group, "bob"), writer(group, "carl", OTHER_TABLE)
+        write = acquire(anna)
+        anna.close()
+        assert states(group) == [(0, 9, RecordState.RESOLVING, 1)]
+        assert carl.fetch(max_wait_ms=0).record_count == 0
+        (handed,) = response(bob.fetch()).unresolved
+        assert handed.model_dump() == {
+            "app_id": write.app_id,
+            "version": write.version,
+            "table_id": "totals",
+            "address": "/tables/totals",
+            "sink_version": 7,
+            "opened_ms": START_MS,
+        }
+        resolve(group, write)
+        assert states(group) == [(0, 9, RecordState.AVAILABLE, 1)]
+        assert findings(group) == []
+
+    def test_a_fetch_that_waits_gets_it_at_once(self, group: Group) -> None:
+        anna, bob = writer(group), writer(group, "bob")
+        write = acquire(anna)
+        waiting = bob.send_fetch(max_wait_ms=60_000)
+        group.settle()
+        assert bob.response_to(waiting).is_parked
+        anna.close()
+        assert unresolved(bob.response_to(waiting)) == [write.version]
+
+    def test_it_is_handed_out_again_when_nobody_resolves_it(self, group: Group) -> None:
+        anna, bob = writer(group), writer(group, "bob")
+        write = acquire(anna)
+        anna.close()
+        assert unresolved(bob.fetch()) == [write.version]
+        waiting = bob.send_fetch(max_wait_ms=60_000)
+        group.settle()
+        assert bob.response_to(waiting).is_parked
+        group.advance(HAND_OUT_INTERVAL_MS)
+        assert unresolved(bob.response_to(waiting)) == [write.version]
+
+    @pytest.mark.parametrize("state", ["paused", "draining", "empty-handed", "without a free id", "switched off"])
+    def test_somebody_always_gets_it(self, state: str) -> None:
+        group = new_group(share_exactly_once_max_writes="1")
+        anna, bob = writer(group), writer(group, "bob")
+        write = acquire(anna, max_records=2)
+        if state == "paused":
+            group.ask(ApiKey.PAUSE_SHARE_GROUP, PauseShareGroupRequest())
+        elif state == "draining":
+            group.alter_config(share_drain_enable="true")
+        elif state == "switched off":
+            group.alter_config(share_exactly_once_enable="false")
+        anna.close()
+        max_records = 0 if state in ("empty-handed", "switched off") else 5
+        assert unresolved(bob.fetch(max_records=max_records)) == [write.version]
+
+    def test_a_takeover_hands_it_out_again(self, group: Group) -> None:
+        anna = writer(group)
+        write = acquire(anna)
+        anna.close()
+        group.restart()
+        group.settle()
+        assert unresolved(writer(group, "bob").fetch()) == [write.version]
+
+    def test_a_write_without_a_record_is_looked_up_until_it_is_closed(self, group: Group) -> None:
+        anna, bob = writer(group), writer(group, "bob")
+        write = acquire(anna)
+        resolve(group, write, named={ORDERS: [(0, 9, ACCEPT)]}, is_closed=False)
+        assert start_offsets(group) == {ORDERS: 10}
+        assert unresolved(bob.fetch(max_wait_ms=0)) == [write.version]
+        resolve(group, write, named={ORDERS: [(0, 9, ACCEPT)]})
+        assert open_versions(group) == set()
+        assert findings(group) == []
+
+    def test_a_sink_that_is_away_uses_no_delivery_up(self) -> None:
+        group = new_group(share_delivery_count_limit="2")
+        anna = writer(group)
+        for _ in range(5):
+            write = acquire(anna)
+            assert acknowledge(anna, 0, 9, UNREAD, write.version, is_begun=True) == 0
+            assert states(group) == [(0, 9, RecordState.RESOLVING, 1)]
+            resolve(group, write)
+        assert states(group) == [(0, 9, RecordState.AVAILABLE, 0)]
+        assert findings(group) == []
+
+
+class TestForgetting:
+    REQUESTS = (
+        (
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+            AlterShareGroupOffsetsRequest(
+                topics=[
+                    AlteredTopic(topic_name="orders", partitions=[AlteredPartition(partition_index=0, start_offset=0)])
+                ]
+            ),
+        ),
+        (
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+            DeleteShareGroupOffsetsRequest(topics=[DeletedTopic(topic_name="orders")]),
+        ),
+        (ApiKey.DELETE_GROUPS, DeleteGroupsRequest()),
+    )
+
+    @pytest.mark.parametrize(("api_key", "body"), REQUESTS, ids=[request[0].name for request in REQUESTS])
+    def test_it_is_refused_with_the_command_while_a_write_is_open(
+        self, group: Group, api_key: ApiKey, body: Message
+    ) -> None:
+        anna = writer(group)
+        write = acquire(anna)
+        anna.close()
+        anna.leave()
+        answer = group.response_to(api_key, body)
+        assert answer["error_code"] == InvalidRequestError.code
+        assert f"sharegroup groups resolve --group {group.group_id}" in answer["error_message"]
+        assert open_versions(group) == {write.version}
+        resolve(group, write)
+        assert group.response_to(api_key, body).get("error_code", 0) == 0
+
+    def test_the_state_of_a_deleted_topic_stays_until_its_writes_are_decided(self, group: Group) -> None:
+        anna = writer(group)
+        write = acquire(anna, max_records=5)
+        group.delete_topic("orders")
+        group.settle()
+        assert open_versions(group) == {write.version}
+        assert anna.fetch(max_wait_ms=0).record_count == 0
+        resolve(group, write, ACCEPT)
+        group.settle()
+        assert dict(group.leader.partitions) == {}
+        assert findings(group) == []
+
+    def test_records_that_the_log_has_deleted_wait_for_their_write(self, group: Group) -> None:
+        write = acquire(writer(group), max_records=4)
+        group.set_offsets("orders", 0, LogPartition(start=8, end=10))
+        group.tell_offsets("orders")
+        group.settle()
+        assert start_offsets(group) == {ORDERS: 0}
+        resolve(group, write, named={ORDERS: [(0, 1, ACCEPT)]})
+        assert start_offsets(group) == {ORDERS: 8}
+        assert findings(group) == []
