@@ -16,11 +16,12 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest
-from sharegroup.protocol.messages import Message, RequestEncoder, decoded_response, request
+from sharegroup.protocol.messages import Message, RequestEncoder, ResponseEnvelope, decoded_response, request
 from sharegroup.protocol.share_fetch import INITIAL_EPOCH
 from tests.simulation.helper import SimulatedHelper
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import StoredLog
+from tests.simulation.sink import SimulatedSink
 from tests.simulation.world import START_MS, Alarm, World
 
 REQUEST_TOPIC = "__share_requests"
@@ -41,11 +42,13 @@ class Application:
         crashed: called with a member that has died of a record; its process is gone.
         deadly: records that end the process of the member that handles them.
         sink_away_until_ms: until then nothing can be written, so nothing is accepted; virtual time.
+        sink: the table that its results are written to exactly once; None where it is any other sink.
     """
 
     crashed: Callable[[SimulatedMember], None] = lambda _: None
     deadly: set[Record] = field(default_factory=set)
     sink_away_until_ms: int = 0
+    sink: SimulatedSink | None = None
 
     def first_deadly(self, held: HeldRange) -> int | None:
         """Return the offset of the first deadly record of a range."""
@@ -59,7 +62,13 @@ class Application:
     def calm_down(self) -> None:
         """Have no fault any more."""
         self.deadly.clear()
-        self.sink_away_until_ms = 0
+        self.let_sink_be_away(0)
+
+    def let_sink_be_away(self, until_ms: int) -> None:
+        """Let nothing be written until a time."""
+        self.sink_away_until_ms = until_ms
+        if self.sink is not None:
+            self.sink.away_until_ms = until_ms
 
 
 @dataclass
@@ -217,10 +226,13 @@ class SimulatedMember:
             value = self._inbox.popleft()
             self._read.append(value)
             response = decoded_response(value)
-            self._protocol.receive(response, self._now_ms)
+            self._take_response(response)
             if (count := self._protocol.standing.response_count) > self._response_count:
                 self._response_count = count
                 self._ledger.seen(self.member_id, response.leader_epoch)
+
+    def _take_response(self, response: ResponseEnvelope) -> None:
+        self._protocol.receive(response, self._now_ms)
 
     def _poll(self) -> None:
         if (error := self._protocol.refusals.take()) is not None:
@@ -330,6 +342,10 @@ class SimulatedMember:
             opening_count = self._opening_count
             self._world.after(10, 3_000, lambda: self._append_again(requests, opening_count))
 
+    def _outgoing(self, correlation_id: int, body: Message) -> Message:
+        """Return a request as it goes into the log."""
+        return body
+
     def _inform_helper(self, has_sent: bool) -> None:
         if self._helper is not None:
             self._helper.note(holds_records=self._protocol.holds_records(self._now_ms), has_sent=has_sent)
@@ -341,7 +357,8 @@ class SimulatedMember:
             self._append(requests)
 
     def _append(self, requests: list[Request[Message]]) -> None:
-        for correlation_id, api_key, body in requests:
+        for correlation_id, api_key, of_protocol in requests:
+            body = self._outgoing(correlation_id, of_protocol)
             value = self._encoder.encoded(api_key, correlation_id, body)
             offset = self._log.append(
                 REQUEST_TOPIC, self._request_partition, [NewRecord(self.group_id.encode(), value)]

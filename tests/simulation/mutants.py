@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 import pytest
 
 from sharegroup.actor.context import LoggedRequest
+from sharegroup.actor.holder_liveness import HolderLiveness
 from sharegroup.actor.last_requests import LastRequests
-from sharegroup.actor.leader import Leader
 from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.actor.member_silence import MemberSilence
 from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.actor.state_lifetimes import StateLifetimes
 from sharegroup.actor.suspect_turns import SuspectTurns, Turn
 from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.core import acquisition
@@ -36,6 +37,7 @@ from sharegroup.processor.takeover import takeover
 from sharegroup.processor.takeover.beginning import Beginning
 from sharegroup.processor.takeover.older_state import CheckedState
 from sharegroup.processor.watches.topic_view import KnownTopic, TopicView
+from sharegroup.protocol.internal_messages import ShareGroupStateDeleted
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import ResponseEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -137,13 +139,13 @@ def _ignore_session_epochs(patch: pytest.MonkeyPatch) -> None:
 
 def _keep_expired_locks(patch: pytest.MonkeyPatch) -> None:
     """Locks end with a Tick only, not before each message."""
-    expire = Leader._expire_locks
+    expire = HolderLiveness.expire_locks
 
-    def expire_at_ticks(leader: Leader, message: LoggedRequest) -> None:
+    def expire_at_ticks(liveness: HolderLiveness, message: LoggedRequest, limits: SharePartitionLimits) -> None:
         if message.envelope.api_key == 10001:
-            expire(leader, message)
+            expire(liveness, message, limits)
 
-    patch.setattr(Leader, "_expire_locks", expire_at_ticks)
+    patch.setattr(HolderLiveness, "expire_locks", expire_at_ticks)
 
 
 def _apply_messages_twice(patch: pytest.MonkeyPatch) -> None:
@@ -216,13 +218,13 @@ def _confirm_dead_letters_that_failed(patch: pytest.MonkeyPatch) -> None:
 
 def _keep_the_state_of_a_deleted_topic(patch: pytest.MonkeyPatch) -> None:
     """The leader says that a state is deleted, and keeps it."""
-    delete = Leader._delete_state
+    delete = StateLifetimes.delete
 
-    def keep(leader: Leader, message: LoggedRequest) -> None:
+    def keep(lifetimes: StateLifetimes, message: LoggedRequest) -> list[ShareGroupStateDeleted]:
         body = {**message.envelope.body, "state_epoch": -1}
-        delete(leader, message._replace(envelope=message.envelope.model_copy(update={"body": body})))
+        return delete(lifetimes, message._replace(envelope=message.envelope.model_copy(update={"body": body})))
 
-    patch.setattr(Leader, "_delete_state", keep)
+    patch.setattr(StateLifetimes, "delete", keep)
 
 
 def _take_a_new_topic_for_the_old_one(patch: pytest.MonkeyPatch) -> None:
