@@ -25,6 +25,7 @@ from sharegroup.protocol.group_description import (
     ShareGroupDescribeResponse,
 )
 from sharegroup.protocol.group_messages import TopicPartitions
+from sharegroup.protocol.row_payloads import OpenWriteEntry
 from sharegroup.protocol.rows import RunEntry
 
 MAX_ENTRIES_PER_PAGE = 4_000
@@ -75,7 +76,7 @@ def described_partitions(
             led.topic_id, DescribedTopic(topic_name=led.topic, topic_id=led.topic_id, partitions=[])
         )
         topic.partitions.append(partition)
-        room -= 1 + len(partition.runs)
+        room -= 1 + len(partition.runs) + len(partition.open_writes)
         if request.include_runs and end_offset is not None:
             return list(described.values()), _position(led, end_offset)
     return list(described.values()), None
@@ -124,6 +125,7 @@ def _described_partition(
     engine = led.share_partition
     runs = engine.runs.first_from(offset, most_runs + 1) if most_runs else []
     end_offset = runs[most_runs].first_offset if len(runs) > most_runs else None
+    writes = [OpenWriteEntry.of(each) for each in engine.open_writes.values()] if most_runs and not offset else []
     described = DescribedPartition(
         partition_index=led.partition,
         start_offset=engine.start_offset,
@@ -133,6 +135,7 @@ def _described_partition(
         delivery_complete_count=engine.delivery_complete_count,
         locked_count=engine.runs.locked_count,
         runs=[RunEntry.of(run) for run in runs[:most_runs]],
+        open_writes=writes,
     )
     return described, end_offset
 

@@ -85,7 +85,7 @@ class _Frame:
 
     def parts(self) -> list[RenderableType]:
         """Return the table and the problems of groups."""
-        titles = ("GROUP", "STATE", "#MEM", "LAG", "IN-FLIGHT", "LOCKED", "LOCK-ENDS", "ACCEPTED/S")
+        titles = ("GROUP", "STATE", "#MEM", "LAG", "IN-FLIGHT", "LOCKED", "RESOLVING", "LOCK-ENDS", "ACCEPTED/S")
         rows = [
             (
                 group.group_id,
@@ -94,6 +94,7 @@ class _Frame:
                 group.lag,
                 group.in_flight_count,
                 group.locked_count,
+                group.resolving_count,
                 relative_time_text(group.locks[0].remaining_ms) if group.locks else None,
                 f"{self.accepted_per_s(group):,.1f}",
             )

@@ -207,7 +207,8 @@ def read_partitions(
                 # A share-partition with many runs comes in several pages.
                 known = described.partitions.get(key)
                 runs = [*(known.runs if known else ()), *partition.runs]
-                described.partitions[key] = partition.model_copy(update={"runs": runs})
+                writes = known.open_writes if known else partition.open_writes
+                described.partitions[key] = partition.model_copy(update={"runs": runs, "open_writes": writes})
         if page.next is None:
             return DescribedPartitions(described.topics, described.partitions, page.dead_letter_failure)
         request = request.model_copy(update={"begin": page.next})

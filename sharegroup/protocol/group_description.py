@@ -14,6 +14,7 @@ from pydantic import Field
 from sharegroup.core.state_batches import NO_START_OFFSET
 from sharegroup.protocol.group_messages import TopicPartitions
 from sharegroup.protocol.messages import ErrorResponse, Int64, Message, Name, PartitionIndex
+from sharegroup.protocol.row_payloads import OpenWriteEntry
 from sharegroup.protocol.rows import RunEntry
 
 SHARE = "share"
@@ -153,6 +154,9 @@ class DescribedPartition(ErrorResponse):
     delivery_complete_count: int = Field(default=0, description="Finished records at or above the SPSO.")
     locked_count: int = Field(default=0, description="Records that members hold.")
     runs: list[RunEntry] = Field(default_factory=list, description="Records in flight, if they were requested.")
+    open_writes: list[OpenWriteEntry] = Field(
+        default_factory=list, description="Open writes, on the first page of a share-partition with runs."
+    )
 
 
 class DescribedTopic(Message):

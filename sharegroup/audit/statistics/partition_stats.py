@@ -19,7 +19,7 @@ from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.run import Run
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
-MEASURED_STATES = (RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING)
+MEASURED_STATES = (RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING, RecordState.RESOLVING)
 """A finished record stays in its state."""
 
 _ACKNOWLEDGED_BY = frozenset(ACKNOWLEDGE_CAUSE.values()) & ENDS_OF_DELIVERIES - UNDELIVERED
