@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
@@ -25,7 +25,7 @@ from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, 
 from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch
-from sharegroup.errors import LogError, StateTableError
+from sharegroup.errors import LogError
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.processor.commit import Commit, GroupOutput
 from sharegroup.processor.dead_letters import writer as dead_letter_writer
@@ -43,30 +43,8 @@ from sharegroup.protocol.messages import ResponseEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.share_fetch import FetchTopic
 from sharegroup.state.reader import Recovery
-from tests.simulation.schedule import run_schedule
+from tests.simulation.mutant import Mutant
 from tests.simulation.table import SimulatedTable, SimulatedWriter, StoredTable
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A bug.
-
-    Attributes:
-        name: what goes wrong.
-        apply: puts it in.
-        first_seed: the first schedule to try; those before it are known not to show the bug.
-    """
-
-    name: str
-    apply: Callable[[pytest.MonkeyPatch], None]
-    first_seed: int = 0
-
-    def is_detected_by(self, seed: int) -> bool:
-        """Return True if the schedule of a seed fails, be it by an assertion of the engine or a torn state table."""
-        try:
-            return bool(run_schedule(seed).findings)
-        except (AssertionError, StateTableError):
-            return True
 
 
 def _ignore_last_requests(patch: pytest.MonkeyPatch) -> None:

@@ -93,9 +93,12 @@ def run_schedule(seed: int, is_traced: bool = False, parts: Parts | None = None)
         gc.enable()
 
 
+FIRST_SEED_WITH_SINKS, SEEDS_BETWEEN_SINKS = 1, 2
+
+
 def has_sinks(seed: int) -> bool:
     """Return True if groups of a schedule write into sinks exactly once."""
-    return seed % 2 == 1
+    return seed % SEEDS_BETWEEN_SINKS == FIRST_SEED_WITH_SINKS
 
 
 class Schedule:

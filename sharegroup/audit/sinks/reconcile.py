@@ -105,7 +105,7 @@ class Reconciliation:
                     self._open.add(key)
         self._state_ids = {app_id.split("/", 2)[1] for app_id, _ in self._by_write}
         self._accepted_in: dict[str, dict[tuple[str, int], list[Offsets]]] = {}
-        """Table id → (topic, partition) → the accepted records of each state and group."""
+        """Table id → (topic, partition) → the accepted records of each write, or all of one that is open."""
 
     def compare(self, history: SinkHistory) -> None:
         """Compare the commits of a sink with the writes into it."""
@@ -153,7 +153,7 @@ class Reconciliation:
                 )
             of_writes = commits != NO_COMMIT
             unique, counts = np.unique(offsets[of_writes], return_counts=True)
-            # As often as several states, or groups, have accepted a record, so often it may be there.
+            # Several states, or groups, may have accepted a record: as often it may be there.
             allowed = _counts(unique, sets)
             for offset in unique[(counts > allowed) & (allowed > 0)].tolist():
                 found = sorted(commits[(offsets == offset) & of_writes].tolist())
@@ -236,7 +236,7 @@ class Reconciliation:
     ) -> None:
         """Check that the accepted records of a write are in a commit."""
         by_record = self._accepted_in.setdefault(history.table_id, {}).setdefault((each.topic, each.partition), [])
-        by_record.append(each.accepted)
+        by_record.append(each.acquired if is_open else each.accepted)
         if not each.is_whole or each.write.sink_version + 1 < history.first_version:
             self.result.unchecked_count += not is_open
             return
