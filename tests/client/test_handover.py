@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.handover import DRAIN_KEY, PAUSE_REASON, PartitionHandover, drain, handover
+from sharegroup.client.handover import DRAIN_KEY, PAUSE_REASON, PartitionHandover, drain, handover, pause
 from sharegroup.client.processor_groups import ProcessorGroups
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
-from sharegroup.core.record_state import RecordState
+from sharegroup.core.open_writes import OpenWrite, WriteOpened
+from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import GroupNotDrainedError
