@@ -79,8 +79,8 @@ def _warn_of_open_writes(site: Site, group_id: str | None) -> None:
     if writes:
         record_count = sum(write.locked_count + write.resolving_count for write in writes)
         click.echo(
-            f"{counted(record_count, 'record')} of {counted(len(writes), 'open write')} are AVAILABLE in the export, with "
-            "the deliveries before: whether their results are in the sink is not known yet.",
+            f"{counted(record_count, 'record')} of {counted(len(writes), 'open write')} are AVAILABLE in the export, "
+            "with the deliveries before: whether their results are in the sink is not known yet.",
             err=True,
         )
 

@@ -49,8 +49,8 @@ def _notes(verification: SinkVerification) -> Iterator[str]:
         yield f"{counted(verification.open_count, 'write')} are open: nothing is known of their records yet."
     if verification.unchecked_count:
         yield (
-            f"{counted(verification.unchecked_count, 'write')} are not compared: the log of the sink or the state table "
-            "is cleaned up, or they are of another state table."
+            f"{counted(verification.unchecked_count, 'write')} are not compared: the log of the sink or the state "
+            "table is cleaned up, or they are of another state table."
         )
     if verification.other_sinks:
         yield f"Sinks of the group's writes that were not named: {', '.join(verification.other_sinks)}."

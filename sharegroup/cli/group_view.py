@@ -245,8 +245,8 @@ def problems(group: GroupDescription) -> Iterator[str]:
     for sink in group.late_sinks:
         age = duration_text((sink.oldest_in_doubt_ms or 0) / 1_000)
         yield (
-            f"SINK NOT ASKED: {counted(sink.in_doubt_count, 'write')} into {sink.address} of up to {age} ago wait for a "
-            f"member that reaches it; else run `sharegroup groups resolve --group {group.group_id}`."
+            f"SINK NOT ASKED: {counted(sink.in_doubt_count, 'write')} into {sink.address} of up to {age} ago wait for "
+            f"a member that reaches it; else run `sharegroup groups resolve --group {group.group_id}`."
         )
 
 

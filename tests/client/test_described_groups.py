@@ -107,7 +107,10 @@ def test_open_writes_by_sink(group: FoldedGroup) -> None:
     engine = SharePartition(10, runs, 4, writes)
     group.partitions["id-1", 0] = FoldedPartition("id-1", "orders", 0, engine, SnapshotEpochs(0), 9, 0)
     description = described(group, OFFSETS, BrokerConfig(), NOW_MS)
-    assert [(write.version, write.locked_count, write.resolving_count, write.is_in_doubt) for write in description.open_writes] == [
+    counts = [
+        (each.version, each.locked_count, each.resolving_count, each.is_in_doubt) for each in description.open_writes
+    ]
+    assert counts == [
         (7, 2, 3, True),
         (8, 1, 0, False),
         # No record has it any more, and it is still to be closed.

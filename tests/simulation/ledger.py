@@ -24,8 +24,8 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import RecordType, StateRow
 from tests.simulation.administered import Administered, Delivery, RecordKey, ShareKey
 from tests.simulation.drains import Drains
-from tests.simulation.sink_ledger import SinkLedger
 from tests.simulation.requests import Copy, Request, RequestKey, Requests
+from tests.simulation.sink_ledger import SinkLedger
 from tests.simulation.world import START_MS
 
 _FINISHING = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT, AcknowledgeType.GAP)

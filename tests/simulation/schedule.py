@@ -450,8 +450,8 @@ class Schedule:
                     if end_offset and (led is None or led.share_partition.lag(end_offset)):
                         findings.append(f"group {group_id} has records of {name}-{partition} left")
                     elif led and led.share_partition.open_writes:
-                    findings.append(f"group {group_id} has open writes of {name}-{partition} left")
-                elif led and any(run.state is RecordState.ARCHIVING for run in led.share_partition.runs):
+                        findings.append(f"group {group_id} has open writes of {name}-{partition} left")
+                    elif led and any(run.state is RecordState.ARCHIVING for run in led.share_partition.runs):
                         findings.append(f"group {group_id} has records of {name}-{partition} without dead letter")
         return findings
 

@@ -1,7 +1,7 @@
 """The guarantee of groups with a sink, by the sink and the state table alone.
 
-A record is accepted if and only if its result is in the sink, and it is there once. Where the state of a share-partition
-begins again, for an administrator or since its topic is gone, its records may have results again.
+A record is accepted if and only if its result is in the sink, and it is there once. Where the state of a
+share-partition begins again, for an administrator or since its topic is gone, its records may have results again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sharegroup.core.record_state import Cause
 from sharegroup.protocol.rows import StateRow, TransitionEntry
 from tests.simulation.administered import ShareKey
 from tests.simulation.sink import SimulatedSink
+
 
 class _Record(NamedTuple):
     """A record within one state of its share-partition."""

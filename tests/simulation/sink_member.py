@@ -229,7 +229,9 @@ class SinkMember(SimulatedMember):
 
     def _give_up(self, write: UnresolvedWrite, ranges: Sequence[HeldRange], kind: AcknowledgeType) -> None:
         """Give all records of a write up, in one message or several; it does not begin any more."""
-        self._world.trace(self.member_id, "gives up write", write.version, "that has begun", write.version in self._begun)
+        self._world.trace(
+            self.member_id, "gives up write", write.version, "that has begun", write.version in self._begun
+        )
         for held in ranges:
             if self._is_latest(held, write.version):
                 self._acknowledging(held, kind)()

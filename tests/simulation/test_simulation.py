@@ -30,7 +30,7 @@ def test_a_seed_always_gives_the_same_schedule() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", (*MUTANTS, *SINK_MUTANTS), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *SINK_MUTANTS], ids=lambda mutant: mutant.name)
 def test_a_known_bug_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
     assert any(mutant.is_detected_by(seed) for seed in range(mutant.first_seed, _MOST_SEEDS, mutant.step)), (

@@ -114,7 +114,7 @@ class _Follower:
             row.partition,
             row.state_epoch,
             opened.write,
-            is_whole=has_acquisition or row.record_type is RecordType.SHARE_SNAPSHOT and row.snapshot_epoch == 0,
+            is_whole=has_acquisition or (row.record_type is RecordType.SHARE_SNAPSHOT and row.snapshot_epoch == 0),
         )
         self._known[version] = write
         self.result.writes.append(write)

@@ -129,7 +129,9 @@ class Reconciliation:
                 self._note_commit(history, commit, each, undone if is_undone else results, is_undone=is_undone)
         for key, of_write in writes.items():
             for each in of_write:
-                self._check_accepted(history, each, results[_space(each)], undone[_space(each)], is_open=key in self._open)
+                self._check_accepted(
+                    history, each, results[_space(each)], undone[_space(each)], is_open=key in self._open
+                )
         self._list_undone(history, writes, results)
 
     def compare_rows(self, history: SinkHistory, rows: pa.Table) -> None:
@@ -272,9 +274,7 @@ class Reconciliation:
                     for at, until in gaps(first, last, [(a, b) for a, b, _ in again.overlapping(first, last)]):
                         self._undone(history, commit, each, at, until)
 
-    def _undone(
-        self, history: SinkHistory, commit: WriteCommit, each: PartitionWrite, first: int, last: int
-    ) -> None:
+    def _undone(self, history: SinkHistory, commit: WriteCommit, each: PartitionWrite, first: int, last: int) -> None:
         offsets = UndoneOffsets(
             history.address, commit.table_version, each.group_id, each.topic, each.partition, first, last
         )
