@@ -305,6 +305,38 @@ class TestForgetting:
 
 
 class TestRules:
+    def test_versions_of_an_application_id_rise_whatever_order_fetches_are_served_in(self) -> None:
+        """A fetch that waits gets its records after a later one; the sink would skip its lower version."""
+        group = new_group(5, 0)
+        anna, bob = writer(group), writer(group, "bob")
+        waiting = anna.send_fetch([ORDERS_1], max_wait_ms=60_000)
+        group.settle()
+        later = acquire(bob)
+        resolve(group, later, ACCEPT)
+        group.grow("orders", 1, 3)
+        group.tell_offsets("orders")
+        group.settle()
+        earlier = response(anna.response_to(waiting)).write
+        assert earlier is not None
+        assert earlier.version < later.version
+        assert earlier.app_id != later.app_id
+        assert findings(group) == []
+
+    def test_a_fetch_comes_again_where_no_application_id_takes_its_version(self) -> None:
+        group = new_group(5, 0, share_exactly_once_max_writes="1")
+        anna, bob = writer(group), writer(group, "bob")
+        waiting = anna.send_fetch([ORDERS_1], max_wait_ms=60_000)
+        group.settle()
+        later = acquire(bob)
+        resolve(group, later, ACCEPT)
+        group.grow("orders", 1, 3)
+        group.tell_offsets("orders")
+        group.settle()
+        assert response(anna.response_to(waiting)).write is None
+        again = acquire(anna, ORDERS_1)
+        assert again.app_id == later.app_id
+        assert again.version > later.version
+
     def test_versions_of_a_group_that_was_deleted_and_made_again_rise(self, group: Group) -> None:
         anna = writer(group)
         write = acquire(anna, max_records=2)
@@ -319,7 +351,7 @@ class TestRules:
         assert again.version > write.version
 
     def test_a_dead_letter_is_written_once_the_sink_does_not_have_the_record(self) -> None:
-        group = new_group(errors_deadletterqueue_topic_name="dlq", share_delivery_count_limit="2")
+        group = new_group(1, errors_deadletterqueue_topic_name="dlq", share_delivery_count_limit="2")
         anna = writer(group)
         for _ in range(2):
             write = acquire(anna)
@@ -327,7 +359,7 @@ class TestRules:
             assert states(group)[0][2] is RecordState.RESOLVING
             assert not any(effect.dead_letters for effect in group.dead_letters)
             resolve(group, write)
-        assert states(group) == [(0, 9, RecordState.ARCHIVING, 2)]
+        assert states(group) == [(0, 0, RecordState.ARCHIVING, 2)]
         assert any(effect.dead_letters for effect in group.dead_letters)
         assert findings(group) == []
 
