@@ -28,8 +28,8 @@ class Mutant:
     step: int = 1
 
     def is_detected_by(self, seed: int) -> bool:
-        """Return True if the schedule of a seed fails, be it by an assertion of the engine or a torn state table."""
+        """Return True if the schedule of a seed fails, be it by an error of a part or a torn state table."""
         try:
             return bool(run_schedule(seed).findings)
-        except (AssertionError, StateTableError):
+        except (AssertionError, StateTableError, ValueError):
             return True

@@ -41,7 +41,7 @@ def reset_to(written: WrittenGroup, offset: int) -> None:
     partition = AlteredPartition(partition_index=0, start_offset=offset)
     body = AlterShareGroupOffsetsRequest(topics=[AlteredTopic(topic_name="orders", partitions=[partition])])
     assert written.group.response_to(ApiKey.ALTER_SHARE_GROUP_OFFSETS, body).get("error_code", 0) == 0
-    written.member = written.join("anna")
+    written.member = written.join("ben")
 
 
 def test_all_is_well(written: WrittenGroup) -> None:
@@ -176,10 +176,10 @@ def test_records_of_another_state_may_be_in_the_sink_again(written: WrittenGroup
 
 def test_what_the_log_of_the_sink_has_no_more_is_counted(written: WrittenGroup) -> None:
     written.resolve(written.write(written.acquire(), range(5)))
+    written.resolve(written.write(written.acquire(), range(5, 10)))
     DeltaTable(written.path).create_checkpoint()
     for version in range(2):
         Path(written.path, "_delta_log", f"{version:020}.json").unlink()
-    written.resolve(written.write(written.acquire(), range(5, 10)))
     verification = written.verify()
     assert (verification.finding_count, verification.accepted_count, verification.unchecked_count) == (0, 5, 1)
 
