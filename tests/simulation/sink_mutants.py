@@ -84,6 +84,15 @@ def _use_one_application_id(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(group_writes._Slots, "use", lambda *_: None)
 
 
+def _use_versions_that_fall(patch: pytest.MonkeyPatch) -> None:
+    """A fetch that waited gets its records after a later one, with the same application id."""
+
+    def any_free(slots: group_writes._Slots, _: int, most: int) -> int | None:
+        return next((slot for slot in range(most) if slot not in slots._used), None)
+
+    patch.setattr(group_writes._Slots, "free_for", any_free)
+
+
 def _close_a_write_with_each_part(patch: pytest.MonkeyPatch) -> None:
     resolve = SharePartition.resolve
 
@@ -119,6 +128,7 @@ SINK_MUTANTS = (
     _mutant("a member gives up a write that has begun", _give_up_what_has_begun),
     _mutant("a lock that ends makes records available", _make_records_available_at_the_end_of_a_lock),
     _mutant("all writes have one application id", _use_one_application_id),
+    _mutant("versions of an application id fall", _use_versions_that_fall),
     _mutant("each part of a write closes it", _close_a_write_with_each_part),
     _mutant("states end while writes are open", _end_states_with_open_writes),
     _mutant("writes are handed out once", _hand_writes_out_once),
