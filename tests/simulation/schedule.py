@@ -440,6 +440,10 @@ class Schedule:
         findings = []
         for group_id in self._groups:
             group = folded.groups.get(group_id, FoldedGroup(group_id))
+            for with_state in group.partitions.values():
+                # The state of a deleted topic stays until its writes are decided.
+                if with_state.share_partition.open_writes:
+                    findings.append(f"group {group_id} has open writes of {with_state.topic}-{with_state.partition} left")
             for name in self._topics:
                 topic = self._log.topics.get(name)
                 if topic is None:
@@ -449,8 +453,6 @@ class Schedule:
                     led = group.partitions.get((topic.description.topic_id, partition))
                     if end_offset and (led is None or led.share_partition.lag(end_offset)):
                         findings.append(f"group {group_id} has records of {name}-{partition} left")
-                    elif led and led.share_partition.open_writes:
-                        findings.append(f"group {group_id} has open writes of {name}-{partition} left")
                     elif led and any(run.state is RecordState.ARCHIVING for run in led.share_partition.runs):
                         findings.append(f"group {group_id} has records of {name}-{partition} without dead letter")
         return findings
