@@ -270,12 +270,14 @@ class Coordinator:
                 self._respond(reply_partition, ApiKey.SHARE_GROUP_HEARTBEAT, _PUSHED, record.member_id, body)
 
     def _heartbeat_response(self, member: Member, has_assignment: bool) -> ShareGroupHeartbeatResponse:
+        config = self._group.config
         return constructed(
             ShareGroupHeartbeatResponse,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._group.config.share_heartbeat_interval_ms,
+            heartbeat_interval_ms=config.share_heartbeat_interval_ms,
             assignment=assigned_topics(self._group.state, member) if has_assignment else None,
             state_id=self._context.state_id,
+            write_expiry_ms=config.share_exactly_once_write_expiry_ms if config.share_exactly_once_enable else 0,
         )
 
     def _send_config(self, last_offset: int) -> None:

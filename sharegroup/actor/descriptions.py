@@ -76,7 +76,7 @@ def described_partitions(
             led.topic_id, DescribedTopic(topic_name=led.topic, topic_id=led.topic_id, partitions=[])
         )
         topic.partitions.append(partition)
-        room -= 1 + len(partition.runs) + len(partition.open_writes)
+        room -= 1 + len(partition.runs)
         if request.include_runs and end_offset is not None:
             return list(described.values()), _position(led, end_offset)
     return list(described.values()), None
@@ -123,9 +123,9 @@ def _described_partition(
 ) -> tuple[DescribedPartition, int | None]:
     """Return a share-partition with at most `most_runs` runs, and the offset after them unless they are all."""
     engine = led.share_partition
+    is_first_page = most_runs > 0 and not offset
     runs = engine.runs.first_from(offset, most_runs + 1) if most_runs else []
     end_offset = runs[most_runs].first_offset if len(runs) > most_runs else None
-    writes = [OpenWriteEntry.of(each) for each in engine.open_writes.values()] if most_runs and not offset else []
     described = DescribedPartition(
         partition_index=led.partition,
         start_offset=engine.start_offset,
@@ -135,7 +135,7 @@ def _described_partition(
         delivery_complete_count=engine.delivery_complete_count,
         locked_count=engine.runs.locked_count,
         runs=[RunEntry.of(run) for run in runs[:most_runs]],
-        open_writes=writes,
+        open_writes=[OpenWriteEntry.of(opened) for opened in engine.open_writes.values()] if is_first_page else [],
     )
     return described, end_offset
 

@@ -52,6 +52,9 @@ groups = LazyGroup(
         "reset-offsets": LazyCommand(
             "sharegroup.cli.reset_offsets", "reset_offsets", "Set a group's start offsets; a dry run shows them."
         ),
+        "resolve": LazyCommand(
+            "sharegroup.cli.resolve_writes", "resolve", "Look up the writes of a group that are in doubt."
+        ),
     },
 )
 

@@ -60,4 +60,6 @@ def _range(joined: Sequence[Acknowledgement]) -> AcknowledgementRange:
         acknowledge_types=types,
         reason=first.reason,
         redelivery_delay_ms=first.redelivery_delay_ms,
+        write_version=first.write_version,
+        is_begun=first.is_begun,
     )

@@ -2,7 +2,8 @@
 
 That happens when their locks end while the application works, or while acknowledgements wait for a processor. A lock
 belongs to a member, so the acknowledgements still count. Delivered again, or returned unread, the records would have
-the acknowledgements of the whole partition refused, since a share-partition takes all of a request or none.
+the acknowledgements of the whole partition refused, since a share-partition takes all of a request or none. With a sink
+an acknowledgement is of one write, so it does not count for a later delivery.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ def unacknowledged(
     """
     if not acquired:
         return ()
-    ranges: dict[PartitionKey, RangeMap[None]] = {}
+    ranges: dict[PartitionKey, RangeMap[int]] = {}
     for ack in sent:
-        ranges.setdefault(ack.key, RangeMap()).assign(ack.first_offset, ack.last_offset, None)
+        ranges.setdefault(ack.key, RangeMap()).assign(ack.first_offset, ack.last_offset, ack.write_version)
     parts: list[HeldRange] = []
     for held in acquired:
         unconfirmed = _pending_ranges(pending, held)
         if held.key in ranges:
             of_sent = ranges[held.key].overlapping(held.first_offset, held.last_offset)
-            unconfirmed += [(first, last) for first, last, _ in of_sent]
+            unconfirmed += [(first, last) for first, last, version in of_sent if version == held.write_version]
         parts += subtract(held, sorted(unconfirmed))
     return tuple(parts)
 
@@ -46,4 +47,4 @@ def withdraw_acknowledged(waiting: WaitingAcquisitions, pending: PendingAcknowle
 
 
 def _pending_ranges(pending: PendingAcknowledgements, held: HeldRange) -> list[OffsetRange]:
-    return pending.overlapping(held.key, held.first_offset, held.last_offset)
+    return pending.overlapping(held.key, held.first_offset, held.last_offset, held.write_version)

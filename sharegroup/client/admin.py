@@ -45,6 +45,7 @@ from sharegroup.protocol.group_description import (
 )
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest, PauseShareGroupRequest, ResumeShareGroupRequest
 from sharegroup.protocol.messages import ErrorResponse, Message, parsed
+from sharegroup.protocol.write_resolution import ResolveWriteRequest, ResolveWriteResponse
 
 Result = TypeVar("Result")
 
@@ -235,6 +236,21 @@ class AdminClient:
         body = parsed(RedriveShareGroupRecordsRequest, {"partitions": partitions, "reason": reason})
         response = self._ask(group_id, ApiKey.REDRIVE_SHARE_GROUP_RECORDS, body, timeout)
         return parsed(RedriveShareGroupRecordsResponse, response).record_count
+
+    def resolve_write(self, group_id: str, resolution: ResolveWriteRequest, timeout: float | None = None) -> int:
+        """Report what a sink says of a write; it may come late or twice.
+
+        Args:
+            resolution: what a `DeltaSink` returns of it, or an administrator's decision with its reason.
+
+        Returns:
+            The number of records whose state it changed: none if the write is closed.
+
+        Raises:
+            InvalidRequestError: the write has another application id or table id.
+        """
+        response = self._ask(group_id, ApiKey.RESOLVE_WRITE, resolution, timeout)
+        return parsed(ResolveWriteResponse, response).record_count
 
     def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str], timeout: float | None = None

@@ -207,8 +207,8 @@ def read_partitions(
                 # A share-partition with many runs comes in several pages.
                 known = described.partitions.get(key)
                 runs = [*(known.runs if known else ()), *partition.runs]
-                writes = known.open_writes if known else partition.open_writes
-                described.partitions[key] = partition.model_copy(update={"runs": runs, "open_writes": writes})
+                open_writes = known.open_writes if known else partition.open_writes
+                described.partitions[key] = partition.model_copy(update={"runs": runs, "open_writes": open_writes})
         if page.next is None:
             return DescribedPartitions(described.topics, described.partitions, page.dead_letter_failure)
         request = request.model_copy(update={"begin": page.next})

@@ -12,6 +12,7 @@ from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSetti
 from sharegroup.config.connections import PASSED
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import CONSUMER_REFUSED, ShareConsumerConfig
+from sharegroup.config.table_location import TableLocation
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import ConfigurationError, ShareGroupError
 from sharegroup.logs.port import Log
@@ -28,11 +29,13 @@ class ConsumerSettings:
         connection: where its log is, and how it connects.
         config: the configuration of the consumer itself.
         member: the settings of its member.
+        sink: the table that its results are written to exactly once; None without one.
     """
 
     connection: ConnectionSettings
     config: ShareConsumerConfig
     member: MemberSettings
+    sink: TableLocation | None = None
 
 
 def consumer_settings(config: object, further: Mapping[str, object]) -> ConsumerSettings:
@@ -57,7 +60,8 @@ def consumer_settings(config: object, further: Mapping[str, object]) -> Consumer
     except ConfigurationError as error:
         raise construction_error(error) from error
     member = _member_settings(consumer, channel_topics(values.by_key))
-    return ConsumerSettings(connection=connection, config=consumer, member=member)
+    sink = TableLocation(consumer.sink, consumer.sink_storage) if consumer.sink else None
+    return ConsumerSettings(connection=connection, config=consumer, member=member, sink=sink)
 
 
 def open_consumer_log(settings: ConsumerSettings, events: ClientEvents) -> Log:

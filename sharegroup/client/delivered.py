@@ -5,7 +5,7 @@ Renewed records are delivered once more: the next poll after the leader's respon
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from sharegroup.client.held_records import ReadRange
@@ -75,6 +75,10 @@ def _common(read_range: ReadRange, renewal: Acknowledgement) -> ReadRange | None
     return common if common is not None and common.records else None
 
 
+def _is_renewal(acknowledgement: RecordAcknowledgement | None) -> bool:
+    return acknowledgement is not None and acknowledgement.acknowledge_type is AcknowledgeType.RENEW
+
+
 @dataclass(slots=True)
 class _DeliveredPartition:
     topic_id: str
@@ -134,20 +138,41 @@ class DeliveredRecords:
         Args:
             accepts_rest: accept unacknowledged records.
         """
+        return self._take(lambda ack: ack is not None or accepts_rest)
+
+    def take_renewals(self) -> list[Acknowledgement]:
+        """Remove the records to be renewed, as `take_acknowledged` does, and no others."""
+        return self._take(_is_renewal)
+
+    def take_ended(self, accepts_rest: bool = False) -> list[Acknowledgement]:
+        """Remove the acknowledged records that are not to be renewed, and return their acknowledgements as runs.
+
+        Args:
+            accepts_rest: accept unacknowledged records.
+        """
+        return self._take(lambda ack: not _is_renewal(ack) and (ack is not None or accepts_rest))
+
+    def clear(self) -> None:
+        """Remove all records."""
+        self._partitions.clear()
+        self._last = []
+        self.renewals = Renewals()
+
+    def _take(self, is_taken: Callable[[RecordAcknowledgement | None], bool]) -> list[Acknowledgement]:
         taken: list[Acknowledgement] = []
         for (topic, number), partition in list(self._partitions.items()):
-            unacknowledged: RangeMap[RecordAcknowledgement | None] = RangeMap()
+            left: RangeMap[RecordAcknowledgement | None] = RangeMap()
             for first, last, acknowledgement in partition.records:
-                if acknowledgement is None and not accepts_rest:
-                    unacknowledged.assign(first, last, None)
+                if not is_taken(acknowledgement):
+                    left.assign(first, last, acknowledgement)
                     continue
                 key = partition.topic_id, number
                 run = run_acknowledgement(key, topic, first, last, acknowledgement or _ACCEPTED)
                 if run.acknowledge_type is AcknowledgeType.RENEW:
                     self.renewals.ask(run, self._last)
                 taken.append(run)
-            if unacknowledged:
-                partition.records = unacknowledged
+            if left:
+                partition.records = left
             else:
                 del self._partitions[topic, number]
         return taken

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -20,22 +23,29 @@ from deltalake.fs import DeltaStorageHandler
 
 from sharegroup.client.sink_commits import (
     CLOSING_PART,
+    SinkCommit,
     WriteCommit,
     WriteMetadata,
+    WritePart,
     Written,
-    commit_of,
+    commits_of,
+    metadata_text,
     resolution,
     transaction_version,
 )
-from sharegroup.errors import SinkError, UndecidedWriteError, WriteFencedError
+from sharegroup.client.sink_lock import SharedSinkLock
+from sharegroup.client.sink_table import WRITE_EXPIRY_MS, SinkTable, check_table, forgets_transactions
+from sharegroup.config.table_location import is_in_store
+from sharegroup.errors import SinkError, UndecidedWriteError
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
-from sharegroup.protocol.write_resolution import ResolvedPartition, ResolveWriteRequest
+from sharegroup.protocol.write_resolution import ResolveWriteRequest
 
 _MAX_ATTEMPTS = 20
 """Attempts to fence one write; each failure means that another commit of the same write came between."""
 _MAX_COMMIT_RETRIES = 1_000
 """Attempts of delta-rs to commit beside writers of other transactions."""
 _NONE = -1
+_DECIDE_BY_HAND = "An administrator has to decide it: `sharegroup groups resolve --write`."
 
 
 class DeltaSink:
@@ -46,51 +56,93 @@ class DeltaSink:
         user_metadata: the user's own `userMetadata` of each commit.
 
     Raises:
-        SinkError: it is no Delta table, or cannot be read.
+        SinkError: it is no Delta table, or cannot be read; or a Spark application writes to it on a local disk.
     """
 
     def __init__(self, address: str, storage_options: Mapping[str, str] | None = None, user_metadata: str = "") -> None:
         self._address = address
         self._options = dict(storage_options or {})
         self._user_metadata = user_metadata
-        self._sink = self._described(self._load())
+        self._expiry_ms = WRITE_EXPIRY_MS
+        self._lock = None if is_in_store(address) else SharedSinkLock(Path(address))
+        try:
+            self._load()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let a Spark application write to the table; a second close does nothing."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def check(self, expiry_ms: int = WRITE_EXPIRY_MS) -> None:
+        """Check that delta-rs can write into the table exactly once.
+
+        Args:
+            expiry_ms: time after its acquisition within which a write is looked up, from now on.
+
+        Raises:
+            SinkError: it has a feature that delta-rs does not write, or forgets transactions or commits too early.
+        """
+        table = self._load()
+        check_table(
+            SinkTable(
+                self._address,
+                table.protocol().writer_features or (),
+                table.metadata().configuration,
+                {field.name: field.metadata for field in table.schema().fields},
+            ),
+            expiry_ms,
+        )
+        self._expiry_ms = expiry_ms
 
     @property
     def sink(self) -> Sink:
         """The table, with its version when it was last loaded: a fetch names it."""
         return self._sink
 
-    def write(
-        self, write: Written, sink: Sink, rows: pa.Table, partitions: Sequence[ResolvedPartition] = ()
-    ) -> ResolveWriteRequest:
-        """Append the results of a write in one commit, and return what the table says of it.
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow's schema of the table when it was last loaded."""
+        return self._schema
+
+    def commit(self, parts: Sequence[WritePart], rows: pa.Table | None) -> SinkCommit:
+        """Write the results of several writes in one commit, and return what the table says of each of them.
+
+        All of them are in it, or none is: then each is fenced.
 
         Args:
-            sink: the table as the fetch named it.
             rows: the results; there may be none.
-            partitions: acknowledgements of records that are not accepted.
 
         Raises:
-            WriteFencedError: the write is fenced, or this is another table by now; it has nothing of the write.
             UndecidedWriteError: the log does not show any more what became of it.
-            SinkError: the table cannot be written: the commit may still be in it.
+            SinkError: the table cannot be written: the commit may still get into it.
         """
+        text = metadata_text([part.metadata for part in parts], self._user_metadata)
         table = self._load()
-        if self._sink.table_id != sink.table_id:
-            raise WriteFencedError(
-                f"Write {write.version} belongs to table {sink.table_id}, and {self._address} is table "
-                f"{self._sink.table_id} by now.",
-                "Its records come again.",
-            )
-        if _known_transaction(table, write) < transaction_version(write.version, 0):
-            self._append(table, write, rows, partitions)
-        resolved = self.resolve(_unresolved(write, sink))
-        if resolved.others is None and not resolved.partitions:
-            raise WriteFencedError(
-                f"Write {write.version} of {write.app_id} was fenced in {self._address}: its locks had ended.",
-                "Its records come again.",
-            )
-        return resolved
+        version = table.version()
+        if all(_may_begin(table, part) for part in parts):
+            self._append(table, parts, rows, text)
+            reports = self._read_back(version, parts)
+            if reports is not None:
+                return SinkCommit(is_written=True, reports=reports)
+        lookups = [self._lookup(part.write) for part in parts]
+        return SinkCommit(
+            is_written=all(_has_part(commits, part) for commits, part in zip(lookups, parts, strict=True)),
+            reports=[
+                resolution(part.write, part.write.table_id, commits, is_closed=True)
+                for commits, part in zip(lookups, parts, strict=True)
+            ],
+        )
 
     def resolve(self, write: UnresolvedWrite) -> ResolveWriteRequest:
         """Fence a write unless it is complete, and return what the table says of it, for ever.
@@ -99,66 +151,100 @@ class DeltaSink:
             UndecidedWriteError: the log does not show any more what became of it.
             SinkError: the table cannot be read or written.
         """
+        return resolution(write, write.table_id, self._lookup(write), is_closed=True)
+
+    def _lookup(self, write: UnresolvedWrite) -> list[WriteCommit]:
+        """Fence a write unless it is complete, and return its commits with rows, and its fence."""
         closing = transaction_version(write.version)
         for _ in range(_MAX_ATTEMPTS):
             table = self._load()
             if str(table.metadata().id) != write.table_id:
-                return resolution(write, write.table_id, [], is_closed=True)
+                return []
             known = _known_transaction(table, write)
-            if known < closing and not self._has_fenced(table, write):
-                continue
             # What a snapshot does not know is not in the table, even where a file of the log shows it.
             is_there = known >= transaction_version(write.version, 0)
-            commits = self._commits(self._load(), write, write.sink_version + 1, known) if is_there else []
-            if known >= closing:
-                _check_closed(write, commits)
-            return resolution(write, write.table_id, commits, is_closed=True)
+            if not is_there:
+                _check_remembered(table, write, self._expiry_ms)
+            if known < closing and not self._has_fenced(table, write):
+                continue
+            return self._known_commits(write, known) if is_there else []
         raise SinkError(
             f"Write {write.version} could not be fenced in {self._address} in {_MAX_ATTEMPTS} attempts.", "Try again."
         )
 
-    def _append(
-        self, table: DeltaTable, write: Written, rows: pa.Table, partitions: Sequence[ResolvedPartition]
-    ) -> None:
-        metadata = WriteMetadata(app_id=write.app_id, version=write.version, partitions=list(partitions))
-        properties = _properties(metadata, self._user_metadata)
-        # A conflict: a fence took the transaction, or an earlier attempt whose response was lost. The log decides.
+    def _read_back(self, before: int, parts: Sequence[WritePart]) -> list[ResolveWriteRequest] | None:
+        """Return what the log says of parts that were committed after a version; None if it does not have them."""
+        table = self._load()
+        if any(_known_transaction(table, part.write) != part.transaction_version for part in parts):
+            return None
+        commits = {
+            (commit.metadata.app_id, commit.metadata.version): commit
+            for version, lines in self._log_files(table, before + 1)
+            for commit in commits_of(lines, version)
+        }
+        reports: list[ResolveWriteRequest] = []
+        for part in parts:
+            commit = commits.get((part.write.app_id, part.write.version))
+            if commit is None or not _has_part([commit], part):
+                return None
+            is_closed = part.part == CLOSING_PART
+            # A closed write is reported with all its parts, since others of its records count as not written.
+            all_parts = self._lookup(part.write) if is_closed and part.after is not None else [commit]
+            reports.append(resolution(part.write, part.write.table_id, all_parts, is_closed=is_closed))
+        return reports
+
+    def _append(self, table: DeltaTable, parts: Sequence[WritePart], rows: pa.Table | None, text: str) -> None:
+        properties = _properties(text, {part.write.app_id: part.transaction_version for part in parts})
+        # A conflict: a fence took a transaction, or an earlier attempt whose response was lost. The log decides.
         try:
-            write_deltalake(table, rows, mode="append", commit_properties=properties)
+            if rows is None or not rows.num_rows:
+                self._commit_nothing(table, properties)
+            else:
+                write_deltalake(table, rows, mode="append", commit_properties=properties)
         except CommitFailedError:
             return
-        except DeltaError as error:
-            raise SinkError(f"Write {write.version} into {self._address} failed: {error}") from error
+        except Exception as error:
+            # Not only errors of Delta: the store's own come as they are.
+            raise SinkError(f"The commit into {self._address} failed: {error}") from error
 
     def _has_fenced(self, table: DeltaTable, write: Written) -> bool:
         fence = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
+        text = metadata_text([fence], self._user_metadata)
         try:
-            table.create_write_transaction(
-                actions=[],
-                mode="append",
-                schema=table.schema(),
-                partition_by=table.metadata().partition_columns,
-                commit_properties=_properties(fence, self._user_metadata),
-            )
+            self._commit_nothing(table, _properties(text, {write.app_id: transaction_version(write.version)}))
         except CommitFailedError:
             return False
-        except DeltaError as error:
+        except Exception as error:
             raise SinkError(f"Write {write.version} could not be fenced in {self._address}: {error}") from error
         return True
 
-    def _commits(
-        self, table: DeltaTable, write: Written, first_version: int, last_transaction: int | None = None
-    ) -> list[WriteCommit]:
-        """Return the commits of a write from a version on, up to a transaction if one is given."""
+    def _commit_nothing(self, table: DeltaTable, properties: CommitProperties) -> None:
+        table.create_write_transaction(
+            actions=[],
+            mode="append",
+            schema=table.schema(),
+            partition_by=table.metadata().partition_columns,
+            commit_properties=properties,
+        )
+
+    def _known_commits(self, write: UnresolvedWrite, known: int) -> list[WriteCommit]:
+        """Return the commits of a write up to the transaction that the table knows of it."""
+        table = self._load()
         commits: list[WriteCommit] = []
-        for version, lines in self._log_files(table, first_version):
-            commit = commit_of(lines, version)
-            if commit is None or (commit.metadata.app_id, commit.metadata.version) != (write.app_id, write.version):
-                continue
-            is_known = last_transaction is None or (
-                transaction_version(write.version, commit.metadata.part) <= last_transaction
+        file_count = 0
+        for version, lines in self._log_files(table, write.sink_version + 1):
+            file_count += 1
+            for commit in commits_of(lines, version):
+                names = commit.metadata.app_id, commit.metadata.version
+                is_known = transaction_version(write.version, commit.metadata.part) <= known
+                commits += [commit] if names == (write.app_id, write.version) and is_known else []
+        is_whole = any(each.metadata.part == CLOSING_PART and not _is_partial(each.metadata) for each in commits)
+        if not is_whole and file_count < table.version() - write.sink_version:
+            raise UndecidedWriteError(
+                f"Write {write.version} of {write.app_id} is in the table, and the log does not have its commits any "
+                "more.",
+                _DECIDE_BY_HAND,
             )
-            commits += [commit] if is_known else []
         return commits
 
     def _log_files(self, table: DeltaTable, first_version: int) -> Iterator[tuple[int, list[str]]]:
@@ -176,9 +262,12 @@ class DeltaSink:
         try:
             table = DeltaTable(self._address, storage_options=self._options)
             self._sink = self._described(table)
+            self._schema = pa.schema(table.schema().to_arrow())
         except TableNotFoundError as error:
             raise SinkError(
-                f"{self._address} is no Delta table.", "Create it with the columns of the results, then try again."
+                f"{self._address} is no Delta table.",
+                "Create it with the columns of the results, then try again. A table of a catalog has to be named by "
+                "its address, or written by a Spark worker.",
             ) from error
         except DeltaError as error:
             raise SinkError(f"{self._address} cannot be read: {error}") from error
@@ -188,33 +277,50 @@ class DeltaSink:
         return Sink(address=self._address, table_id=str(table.metadata().id), version=table.version())
 
 
-def _unresolved(write: Written, sink: Sink) -> UnresolvedWrite:
-    return UnresolvedWrite(
-        app_id=write.app_id,
-        version=write.version,
-        table_id=sink.table_id,
-        address=sink.address,
-        sink_version=sink.version,
-    )
-
-
 def _known_transaction(table: DeltaTable, write: Written) -> int:
     known = table.transaction_version(write.app_id)
     return _NONE if known is None else int(known)
 
 
-def _properties(metadata: WriteMetadata, user_metadata: str) -> CommitProperties:
-    version = transaction_version(metadata.version, metadata.part)
+def _may_begin(table: DeltaTable, part: WritePart) -> bool:
+    """Return True if a table has nothing of a write but the parts of this run before."""
+    write = part.write
+    if str(table.metadata().id) != write.table_id:
+        return False
+    known = _known_transaction(table, write)
+    if part.after is None:
+        return known < transaction_version(write.version, 0)
+    return known == transaction_version(write.version, part.after)
+
+
+def _has_part(commits: Sequence[WriteCommit], part: WritePart) -> bool:
+    return any(commit.metadata.part == part.part and not commit.metadata.is_fence for commit in commits)
+
+
+def _properties(text: str, transactions: Mapping[str, int]) -> CommitProperties:
+    now_ms = time.time_ns() // 1_000_000
     return CommitProperties(
-        custom_metadata={"userMetadata": metadata.text(user_metadata)},
-        app_transactions=[Transaction(metadata.app_id, version, time.time_ns() // 1_000_000)],
+        custom_metadata={"userMetadata": text},
+        app_transactions=[Transaction(app_id, version, now_ms) for app_id, version in transactions.items()],
         max_commit_retries=_MAX_COMMIT_RETRIES,
     )
 
 
-def _check_closed(write: Written, commits: Sequence[WriteCommit]) -> None:
-    if not any(commit.metadata.part == CLOSING_PART for commit in commits):
+def _is_partial(metadata: WriteMetadata) -> bool:
+    """Return True if a commit that closes a write may have others of the same write before it."""
+    return metadata.is_fence or metadata.names_all
+
+
+def _check_remembered(table: DeltaTable, write: UnresolvedWrite, expiry_ms: int) -> None:
+    """Refuse to take a write for unwritten that the table may have forgotten.
+
+    Raises:
+        UndecidedWriteError: the table forgets transactions, and the write is older than it is sure to remember.
+    """
+    age_ms = time.time_ns() // 1_000_000 - write.opened_ms
+    if write.opened_ms and age_ms > expiry_ms and forgets_transactions(table.metadata().configuration):
         raise UndecidedWriteError(
-            f"Write {write.version} of {write.app_id} is in the table, and the log does not have its commit any more.",
-            "An administrator has to decide it: `sharegroup groups resolve --write`.",
+            f"Write {write.version} of {write.app_id} was opened {age_ms // 3_600_000} hours ago, and the table may "
+            "have forgotten its transaction.",
+            _DECIDE_BY_HAND,
         )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from sharegroup.client.exchange import LONGEST_PAUSE_MS, Request
-from sharegroup.client.held_records import Acquisition, ReadRange
+from sharegroup.client.held_records import Acquisition, HeldRange, ReadRange
 from sharegroup.client.measurements import MetricName, RequestMeasurements
 from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.client.membership import MemberState, Standing
@@ -28,6 +28,8 @@ from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import Log
 from sharegroup.logs.topic_properties import new_topic_id
 from sharegroup.protocol.messages import Message
+from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
+from sharegroup.protocol.write_resolution import ResolveWriteRequest
 
 _LONGEST_WAIT_MS = 1_000
 """Maximum delay until a thread notices a change by another one without a notification."""
@@ -197,6 +199,61 @@ class GroupMember:
             self._protocol.acknowledge(acknowledgements)
             self._raise_failure()
             self._due.notify()
+
+    def name_sink(self, sink: Sink) -> None:
+        """Name the table in fetches from now on as it is by now; the member must have a sink from the start."""
+        with self._changed:
+            self._protocol.session.sink = sink
+
+    def report(self, resolution: ResolveWriteRequest, settles: Iterable[Acknowledgement] = ()) -> None:
+        """Report what the sink says of a write: a commit of this member, or one that it has looked up.
+
+        It is sent until it has a response, needs no session, and may come late or twice.
+
+        Args:
+            settles: acknowledgements of the member's records that the sink confirms; they are among the results after
+                the response.
+        """
+        with self._changed:
+            self._protocol.report(resolution, settles)
+            self._raise_failure()
+            self._due.notify()
+
+    @property
+    def write_expiry_ms(self) -> int:
+        """Time after its acquisition within which a write is looked up; 0 is unknown, or that nobody has a sink."""
+        with self._changed:
+            return self._protocol.membership.write_expiry_ms
+
+    def waits_with(self, write_version: int) -> bool:
+        """Return True if records of a write wait for the application, which has others of the same acquisition."""
+        with self._changed:
+            return self._protocol.waits_with(write_version, monotonic_ms())
+
+    def withdraw(self, write_version: int) -> list[HeldRange]:
+        """Remove and return the waiting records of a write: no poll returns them."""
+        with self._changed:
+            return self._protocol.withdraw(write_version)
+
+    def add_lookup(self, write: UnresolvedWrite) -> None:
+        """Have a write looked up in the sink, as if the leader had asked for it."""
+        with self._changed:
+            self._protocol.add_lookup(write)
+            self._changed.notify_all()
+
+    def await_unresolved(self, timeout_ms: int, is_over: Callable[[], bool] = lambda: False) -> list[UnresolvedWrite]:
+        """Block until the leader asks this member to look up writes in its sink, and return them; empty at the timeout.
+
+        A write that is not reported within 5 s is handed out again, to this member or to another one.
+
+        Args:
+            is_over: ends the wait when it returns True; `notify` makes a waiting thread check it.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_done or is_over() or self._protocol.has_unresolved, timeout_ms / 1000
+            )
+            return self._protocol.take_unresolved()
 
     def take_results(self) -> list[Acknowledged]:
         """Return the results of acknowledgements since the last call, each once."""

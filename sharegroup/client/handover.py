@@ -5,8 +5,8 @@ AlterShareGroupOffsets). Records that are finished above the start offset would 
 begin at 0. So the group is drained first:
 
 1. `share.drain.enable` is set: members finish what is in flight, and get nothing new.
-2. Once nothing is finished above any start offset, nothing is locked, no record waits for its dead letter, and no
-   write is open, the group is paused: no record is acquired any more.
+2. Once nothing is finished above any start offset, nothing is locked, and no record waits for its dead letter, the
+   group is paused: no record is acquired any more.
 3. The state is read again. If a member has acquired records before the pause, the group is resumed, and waits again.
 
 A crash between the steps leaves the group draining or paused; the same call continues.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sharegroup.client.admin import AdminClient
+from sharegroup.client.write_decisions import open_writes
 from sharegroup.core.record_state import UNDECIDED_STATES, RecordState
 from sharegroup.errors import GroupNotDrainedError
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
@@ -39,9 +40,9 @@ class PartitionHandover:
         redelivered_count: finished records above it, which are delivered again.
         locked_count: records that members hold, which are delivered to others, too.
         waiting_dead_letter_count: records whose dead-letter record is not written yet.
-        open_write_count: writes into sinks of which it is not known yet whether their records have results there.
         lost_delivery_counts: deliveries so far → records that were delivered so often, are not finished, and begin at
             0 again.
+        open_write_count: writes into sinks whose outcome is not known yet.
     """
 
     topic: str
@@ -56,9 +57,8 @@ class PartitionHandover:
     @property
     def is_drained(self) -> bool:
         """True if a share group that begins at the start offset delivers nothing twice that is finished or held."""
-        return not (
-            self.redelivered_count or self.locked_count or self.waiting_dead_letter_count or self.open_write_count
-        )
+        in_flight = self.redelivered_count or self.locked_count or self.waiting_dead_letter_count
+        return not (in_flight or self.open_write_count)
 
 
 def handover(group: FoldedGroup) -> list[PartitionHandover]:
@@ -110,26 +110,30 @@ def pause(admin: AdminClient, group_id: str, read: Callable[[], FoldedGroup]) ->
     """Pause the group, and return what Kafka begins with: nothing is acquired any more.
 
     Raises:
-        GroupNotDrainedError: a share-partition has no start offset yet, so that Kafka would choose one; or a write is
-            open, so that Kafka would deliver records whose results may be in their sink.
+        GroupNotDrainedError: a share-partition has no start offset yet, so that Kafka would choose one; or a write into
+            a sink is open: Kafka would deliver its records again, and their results may be there.
         GroupIdNotFoundError: the group does not exist.
     """
+    _check_no_open_writes(read())
     admin.pause_group(group_id, PAUSE_REASON)
     group = read()
+    _check_no_open_writes(group)
     starting = [topic.topic for topic in group.metadata.topics.values() if topic.initializing]
     if starting:
         raise GroupNotDrainedError(
             f"Group {group_id} has share-partitions of {', '.join(starting)} that have no start offset yet.",
             "Resume it, and try again.",
         )
-    moved = handover(group)
-    if open_count := sum(each.open_write_count for each in moved):
+    return handover(group)
+
+
+def _check_no_open_writes(group: FoldedGroup) -> None:
+    if count := len(open_writes(group)):
         raise GroupNotDrainedError(
-            f"Group {group_id} has {open_count} open writes: whether the results of their records are in the sink is "
+            f"Group {group.group_id} has {count} open writes: whether the results of their records are in the sink is "
             "not known yet.",
-            f"Run `sharegroup groups resolve --group {group_id}`, and try again.",
+            f"Run `sharegroup groups resolve --group {group.group_id}`, and try again.",
         )
-    return moved
 
 
 def _is_drained(group: FoldedGroup) -> bool:
@@ -138,16 +142,22 @@ def _is_drained(group: FoldedGroup) -> bool:
 
 def _not_drained(group: FoldedGroup, when: str, remedy: str) -> GroupNotDrainedError:
     left = [each for each in handover(group) if not each.is_drained]
-    redelivered, locked, waiting, writes = (
+    redelivered, locked, waiting = (
         sum(getattr(each, name) for each in left)
-        for name in ("redelivered_count", "locked_count", "waiting_dead_letter_count", "open_write_count")
+        for name in ("redelivered_count", "locked_count", "waiting_dead_letter_count")
     )
     return GroupNotDrainedError(
         f"Group {group.group_id} is not drained {when}: above the start offsets of {len(left)} share-partitions "
-        f"{redelivered} records are finished, {locked} locked, {waiting} wait for their dead-letter records, and "
-        f"{writes} writes are open.",
+        f"{redelivered} records are finished, {locked} locked, and {waiting} wait for their dead-letter records."
+        f"{_writes_text(group)}",
         remedy,
     )
+
+
+def _writes_text(group: FoldedGroup) -> str:
+    count = len(open_writes(group))
+    command = f"`sharegroup groups resolve --group {group.group_id}` looks up those in doubt."
+    return f" {count} writes into sinks are open; {command}" if count else ""
 
 
 def _partition(folded: FoldedPartition) -> PartitionHandover:

@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from sharegroup.client.held_writes import HeldWrite
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.offset_ranges import RangeMap, consecutive, gaps, subtract
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
+from sharegroup.core.run import NO_WRITE
 from sharegroup.logs.port import LogMessage
 from sharegroup.protocol.share_fetch import ShareFetchResponse
+from sharegroup.protocol.sink_writes import Sink
 
 _logger = logging.getLogger(__name__)
 
@@ -37,6 +40,7 @@ class HeldRange:
         last_offset: last offset, inclusive.
         delivery_count: deliveries of each record, this one included.
         isolation_level: isolation level of reads: under read_committed, offsets of aborted records have no record.
+        write: the write for their results; None without a sink.
     """
 
     topic_id: str
@@ -46,6 +50,7 @@ class HeldRange:
     last_offset: int
     delivery_count: int
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    write: HeldWrite | None = None
 
     @property
     def key(self) -> PartitionKey:
@@ -57,6 +62,11 @@ class HeldRange:
         """The number of offsets."""
         return self.last_offset - self.first_offset + 1
 
+    @property
+    def write_version(self) -> int:
+        """Version of its write; NO_WRITE without one."""
+        return NO_WRITE if self.write is None else self.write.version
+
     def cut(self, first_offset: int, last_offset: int) -> HeldRange:
         """Return the range with other offsets."""
         if (first_offset, last_offset) == (self.first_offset, self.last_offset):
@@ -64,9 +74,18 @@ class HeldRange:
         return replace(self, first_offset=first_offset, last_offset=last_offset)
 
     def acknowledgement(
-        self, acknowledge_type: AcknowledgeType, reason: str = "", redelivery_delay_ms: int | None = None
+        self,
+        acknowledge_type: AcknowledgeType,
+        reason: str = "",
+        redelivery_delay_ms: int | None = None,
+        *,
+        is_begun: bool = False,
     ) -> Acknowledgement:
-        """Return an acknowledgement of the whole range."""
+        """Return an acknowledgement of the whole range.
+
+        Args:
+            is_begun: True if a run of its write has begun, or still may.
+        """
         return Acknowledgement(
             self.topic_id,
             self.partition,
@@ -76,6 +95,8 @@ class HeldRange:
             reason,
             self.topic,
             redelivery_delay_ms,
+            self.write_version,
+            is_begun and self.write is not None,
         )
 
 
@@ -127,6 +148,8 @@ class Acquisition:
         lock_timeout_ms: duration of the locks from the acquisition on.
         number: rises with each acquisition of a member.
         excess_count: records beyond the requested number, because they were returned together with others.
+        is_handed_out: True if the application has some of its records, which have one write with the rest: it waits
+            for the application until its locks end.
     """
 
     ranges: tuple[HeldRange, ...]
@@ -135,11 +158,17 @@ class Acquisition:
     requested_count: int = 0
     number: int = 0
     excess_count: int = 0
+    is_handed_out: bool = False
 
     @property
     def record_count(self) -> int:
         """The number of offsets."""
         return sum(held.record_count for held in self.ranges)
+
+    @property
+    def write(self) -> HeldWrite | None:
+        """The write for the results of all its records; None without a sink."""
+        return self.ranges[0].write if self.ranges else None
 
     def has(self, part: HeldRange) -> bool:
         """Return True if all of these records are in the acquisition."""
@@ -169,15 +198,27 @@ class Acquisition:
     @property
     def stale_at_ms(self) -> int:
         """The time when half of the locks' duration is over; the rest may be too short to process records."""
-        return self.lock_deadline_ms - self.lock_timeout_ms // 2
+        return self.lock_deadline_ms - (0 if self.is_handed_out else self.lock_timeout_ms // 2)
 
 
-def acquired_ranges(response: ShareFetchResponse, topic_names: Mapping[str, str]) -> tuple[HeldRange, ...]:
+def acquired_ranges(
+    response: ShareFetchResponse, topic_names: Mapping[str, str], sink: Sink | None = None
+) -> tuple[HeldRange, ...]:
     """Return the ranges that a response acquires for the member.
 
     Args:
         topic_names: topic id → topic name.
+        sink: the table that the fetch named.
     """
+    write = None
+    if response.write is not None and sink is not None:
+        acquired_count = sum(
+            acquired.last_offset - acquired.first_offset + 1
+            for topic in response.responses
+            for partition in topic.partitions
+            for acquired in partition.acquired_records
+        )
+        write = HeldWrite.of(response.write, sink, acquired_count)
     return tuple(
         HeldRange(
             topic.topic_id,
@@ -187,6 +228,7 @@ def acquired_ranges(response: ShareFetchResponse, topic_names: Mapping[str, str]
             acquired.last_offset,
             acquired.delivery_count,
             response.isolation_level,
+            write,
         )
         for topic in response.responses
         for partition in topic.partitions
@@ -222,13 +264,18 @@ def split_after(ranges: Iterable[HeldRange], record_count: int) -> tuple[list[He
     return first, rest
 
 
-def unread(ranges: Iterable[HeldRange], reason: str, redelivery_delay_ms: int | None = None) -> list[Acknowledgement]:
+def unread(
+    ranges: Iterable[HeldRange], reason: str, redelivery_delay_ms: int | None = None, *, is_begun: bool = False
+) -> list[Acknowledgement]:
     """Return acknowledgements that take back the delivery of records: it is no failure of theirs.
 
     Args:
         redelivery_delay_ms: how long the records stay unavailable; None returns them at once.
+        is_begun: True if a run of their write has begun, or still may.
     """
-    return [held.acknowledgement(AcknowledgeType.UNREAD, reason, redelivery_delay_ms) for held in ranges]
+    return [
+        held.acknowledgement(AcknowledgeType.UNREAD, reason, redelivery_delay_ms, is_begun=is_begun) for held in ranges
+    ]
 
 
 _UNKNOWN_ACQUISITION = 0
@@ -328,12 +375,28 @@ class WaitingAcquisitions:
                 return oldest
         return None
 
+    @property
+    def are_returnable(self) -> bool:
+        """True if some acquisitions may be returned: the application has no other records of their write."""
+        return any(not waiting.is_handed_out for waiting in self._queue)
+
     def take_all(self, now_ms: int) -> list[Acquisition]:
-        """Remove all acquisitions, and return those with locks."""
+        """Remove all acquisitions that may be returned, and return those with locks."""
+        queue, self._queue = self._queue, deque()
         taken = []
-        while (oldest := self.take(now_ms)) is not None:
-            taken.append(oldest)
+        for waiting in queue:
+            if waiting.is_handed_out:
+                self._queue.append(waiting)
+            elif not _is_lost(waiting, now_ms):
+                taken.append(waiting)
         return taken
+
+    def waits_with(self, write_version: int, now_ms: int) -> bool:
+        """Return True if a part of an acquisition with this write waits, and has its locks."""
+        return any(
+            waiting.write is not None and waiting.write.version == write_version and not waiting.is_over(now_ms)
+            for waiting in self._queue
+        )
 
     def has_stale(self, now_ms: int) -> bool:
         """Return True if the oldest acquisition is stale."""
@@ -360,6 +423,8 @@ class WaitingAcquisitions:
             return False
         waiting = self._queue[index]
         left = waiting.without(part)
+        if waiting.write is not None and not waiting.is_handed_out:
+            left = replace(left, is_handed_out=True)
         is_lost = _is_lost(waiting, now_ms)
         if left.ranges and not is_lost:
             self._queue[index] = left

@@ -22,6 +22,7 @@ from sharegroup.errors import (
     LogUnavailableError,
     OffsetOutOfRangeError,
     ShareGroupError,
+    SinkError,
     UnknownTopicError,
 )
 
@@ -61,11 +62,15 @@ class WakeupException(RuntimeError):  # noqa: N818 - the Java client's name
 def as_kafka_exception(is_ended: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Translate errors of this package into confluent-kafka's, with the original as their cause.
 
+    Errors of a sink stay as they are: Kafka has none.
+
     Args:
         is_ended: returns True if the consumer cannot continue, which makes the error a fatal one.
     """
     try:
         yield
+    except SinkError:
+        raise
     except ShareGroupError as error:
         raise kafka_exception(error, is_ended()) from error
 

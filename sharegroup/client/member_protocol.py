@@ -14,22 +14,34 @@ from dataclasses import replace
 from sharegroup.client.acquired_again import withdraw_acknowledged
 from sharegroup.client.application_polls import ApplicationPolls
 from sharegroup.client.exchange import FollowedProcessor, Request
-from sharegroup.client.held_records import Acquisition, HeldLocks, ReadRange, WaitingAcquisitions, unread
-from sharegroup.client.member_session import MemberSession
+from sharegroup.client.held_records import (
+    Acquisition,
+    HeldLocks,
+    HeldRange,
+    ReadRange,
+    WaitingAcquisitions,
+    unread,
+)
+from sharegroup.client.member_session import MemberSession, WritesToResolve
 from sharegroup.client.membership import Membership, MemberState, Standing
 from sharegroup.client.pace import Pace
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.refusals import FetchCompleted, Refusals
 from sharegroup.client.settings import MemberSettings
+from sharegroup.client.write_reports import WriteReports
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 from sharegroup.event_log import Event
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ShareGroupHeartbeatResponse
 from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed
 from sharegroup.protocol.share_fetch import ShareFetchResponse
+from sharegroup.protocol.sink_writes import UnresolvedWrite
+from sharegroup.protocol.write_resolution import ResolveWriteRequest, ResolveWriteResponse
 
 _LINGER_MS = 50
 """Time for which acknowledgements wait for a fetch, while records wait for the application."""
+_WRITES_INTERVAL_MS = 5_000
+"""A member with a sink that fetches no records asks after this time for writes that it is to look up."""
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +53,7 @@ class MemberProtocol:
         membership: heartbeats and the assignment.
         session: fetches and acknowledgements.
         polls: when the application polled.
+        reports: what the sink says of writes, on its way to the leader.
         pace: the sizes of polls and fetches.
         waiting: acquisitions that the application has not taken yet.
         refusals: refusals that concern the application.
@@ -59,8 +72,11 @@ class MemberProtocol:
             self._correlation_ids,
             settings.client_host,
             settings.client_process,
+            has_sink=settings.sink is not None,
         )
         self.session = MemberSession(settings.fetch, self._correlation_ids, self.membership.topic_names)
+        self.session.sink = settings.sink
+        self.reports = WriteReports(settings.fetch.request_timeout_ms, self._correlation_ids)
         self.pace = Pace(settings.fetch)
         self.waiting = WaitingAcquisitions()
         self.refusals = Refusals()
@@ -68,6 +84,9 @@ class MemberProtocol:
         self._acquisition_count = 0
         self._locks = HeldLocks()
         self._results: list[Acknowledged] = []
+        self._unresolved: dict[int, UnresolvedWrite] = {}
+        """Version → write that the member is to look up."""
+        self._ask_for_writes_at_ms = now_ms
         self._processor = FollowedProcessor()
         self._response_count = 0
         self._empty_fetch_count = 0
@@ -84,8 +103,9 @@ class MemberProtocol:
 
     @property
     def is_done(self) -> bool:
-        """True if the session is closed and the group left, after `close`."""
-        return self._is_closing and self.session.is_closed and self.membership.is_outside
+        """True if all is reported, the session closed and the group left, after `close`."""
+        is_closed = self._is_closing and self.session.is_closed and self.membership.is_outside
+        return is_closed and not self.reports
 
     @property
     def standing(self) -> Standing:
@@ -145,6 +165,37 @@ class MemberProtocol:
         self.pace.resize(max_records)
         self._prefetches = True
 
+    @property
+    def has_unresolved(self) -> bool:
+        """True if writes wait to be taken."""
+        return bool(self._unresolved)
+
+    def take_unresolved(self) -> list[UnresolvedWrite]:
+        """Return the writes that the member is to look up in its sink, each once until it is handed out again."""
+        taken, self._unresolved = self._unresolved, {}
+        return list(taken.values())
+
+    def add_lookup(self, write: UnresolvedWrite) -> None:
+        """Have a write looked up in the sink, as if the leader had asked for it."""
+        self._unresolved[write.version] = write
+
+    def waits_with(self, write_version: int, now_ms: int) -> bool:
+        """Return True if records of a write wait for the application, which has others of the same acquisition."""
+        return self.waiting.waits_with(write_version, now_ms)
+
+    def withdraw(self, write_version: int) -> list[HeldRange]:
+        """Remove the waiting records of a write from those that polls return."""
+        return self.waiting.withdraw(lambda held: held.write_version == write_version)
+
+    def report(self, resolution: ResolveWriteRequest, settles: Iterable[Acknowledgement] = ()) -> None:
+        """Report what the sink says of a write, until there is a response.
+
+        Args:
+            settles: acknowledgements of the member's records that it confirms; they are among the results then.
+        """
+        self._unresolved.pop(resolution.version, None)
+        self.reports.add(resolution, tuple(settles))
+
     def return_waiting(self, reason: str, now_ms: int) -> None:
         """Return the waiting records unread, and fetch nothing until the application polls again."""
         self._prefetches = False
@@ -174,7 +225,8 @@ class MemberProtocol:
             delivered.append(is_delivered)
             if is_delivered:
                 record_count += len(part.records)
-                missing += part.missing
+                # With a sink they are given up with the commit of the others.
+                missing += part.missing if part.held.write is None else ()
         if missing:
             self.acknowledge_later(missing, now_ms)
         if record_count:
@@ -230,6 +282,7 @@ class MemberProtocol:
     def give_up(self) -> None:
         """Close without responses: unconfirmed acknowledgements have failed."""
         self._settle(self.session.give_up())
+        self._results += self.reports.give_up()
 
     def next_requests(self, now_ms: int) -> list[Request[Message]]:
         """Return all requests to send now."""
@@ -238,13 +291,16 @@ class MemberProtocol:
         self._lapse_if_due(now_ms)
         self._return_stale(now_ms)
         self._return_idle(now_ms)
-        # 2. Fetch and acknowledge.
+        # 2. Report, fetch and acknowledge: what is reported is decided before a close gives the rest up.
         self.session.partitions = set(self.membership.assignment)
         max_records = self.pace.fetch_records if self._wants_records else 0
-        requests: list[Request[Message]] = []
+        requests: list[Request[Message]] = [*self.reports.next_requests(now_ms)]
         is_urgent = not self._lingers(now_ms)
-        while (sent := self.session.next_request(now_ms, max_records, is_urgent)) is not None:
+        asks = (asks_at_ms := self._asks_for_writes_at_ms) is not None and now_ms >= asks_at_ms
+        while (sent := self.session.next_request(now_ms, max_records, is_urgent, asks)) is not None:
             requests.append(sent.request)
+            if sent.request.api_key is ApiKey.SHARE_FETCH:
+                self._ask_for_writes_at_ms, asks = now_ms + _WRITES_INTERVAL_MS, False
         # 3. Send heartbeats.
         if self._is_closing and self.session.is_final_sent:
             self.membership.leave()
@@ -254,15 +310,18 @@ class MemberProtocol:
 
     def send_failed(self, now_ms: int) -> None:
         """Send the requests of the last `next_requests` again after a pause: they did not reach the log."""
+        self.reports.send_failed(now_ms)
         self.session.send_failed(now_ms)
         self.membership.send_failed(now_ms)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """Return the time at which `next_requests` may return a request without further input."""
-        deadlines = [self.session.next_deadline_ms, self.membership.next_deadline_ms]
+        deadlines = [self.session.next_deadline_ms, self.membership.next_deadline_ms, self.reports.next_deadline_ms]
+        deadlines.append(self._asks_for_writes_at_ms)
         if self.waiting:
             deadlines.append(max(self.waiting.stale_at_ms, now_ms))
-            deadlines += [self._idle_at_ms(now_ms), self._linger_until_ms if self.session.pending else None]
+            deadlines.append(self._linger_until_ms if self.session.pending else None)
+            deadlines.append(self._idle_at_ms(now_ms) if self.waiting.are_returnable else None)
         deadlines.append(self._lapse_at_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -281,6 +340,7 @@ class MemberProtocol:
             return
         if self._processor.follow(envelope):
             self.session.reopen(now_ms)
+            self.reports.send_again()
         self._response_count += 1
         if envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
             heartbeat = parsed(ShareGroupHeartbeatResponse, envelope.body)
@@ -293,11 +353,17 @@ class MemberProtocol:
             for event in self.session.receive(envelope.correlation_id, response, now_ms, envelope.published_ms):
                 if isinstance(event, Acquisition):
                     self._acquired(event)
+                elif isinstance(event, WritesToResolve):
+                    self._unresolved.update((write.version, write) for write in event.writes)
                 elif isinstance(event, FetchCompleted):
                     self._empty_fetch_count += event.is_empty
                     self.refusals.completed(event)
                 else:
                     self._settle([event])
+        elif envelope.api_key == ApiKey.RESOLVE_WRITE:
+            reported = parsed(ResolveWriteResponse, envelope.body)
+            for result in self.reports.receive(envelope.correlation_id, reported, now_ms):
+                self._settled(result)
 
     def _start_over(self, envelope: ResponseEnvelope, now_ms: int) -> None:
         """Join again: the state table was created again, so the group knows neither the member nor its locks."""
@@ -326,8 +392,11 @@ class MemberProtocol:
     def _settle(self, results: Iterable[Acknowledged]) -> None:
         for result in results:
             if not self._sends_apart(result):
-                self._locks.acknowledged(result.acknowledgements, result.error is not None)
-                self._results.append(result)
+                self._settled(result)
+
+    def _settled(self, result: Acknowledged) -> None:
+        self._locks.acknowledged(result.acknowledgements, result.error is not None)
+        self._results.append(result)
 
     def _sends_apart(self, result: Acknowledged) -> bool:
         """Send refused acknowledgements again, each acquisition's apart; return False if that cannot help.
@@ -349,7 +418,10 @@ class MemberProtocol:
         """Let the application take an acquisition; return unread the ranges that it no longer wants."""
         wanted = () if self._is_closing else self._subscription
         kept = tuple(held for held in acquisition.ranges if held.topic in wanted)
-        refused = [held for held in acquisition.ranges if held.topic not in wanted]
+        if acquisition.write is not None and len(kept) < len(acquisition.ranges):
+            # Without a commit a write is given up as a whole.
+            kept = ()
+        refused = [held for held in acquisition.ranges if not kept or held.topic not in wanted]
         self.acknowledge(unread(refused, "the member closes" if self._is_closing else "not subscribed any more"))
         if kept:
             self.waiting.add(replace(acquisition, ranges=kept))
@@ -357,6 +429,15 @@ class MemberProtocol:
     def _readmit(self, now_ms: int) -> None:
         for acquisition in self.waiting.take_all(now_ms):
             self._admit(acquisition)
+
+    @property
+    def _asks_for_writes_at_ms(self) -> int | None:
+        """When a fetch without records asks for writes to look up, if no other request is sent; None is never."""
+        is_asked = self.session.sink is not None and not self._is_closing
+        may_ask_at_ms = self.session.may_ask_at_ms
+        if not is_asked or may_ask_at_ms is None or self.membership.state is not MemberState.STABLE:
+            return None
+        return max(self._ask_for_writes_at_ms, may_ask_at_ms)
 
     @property
     def _wants_records(self) -> bool:
@@ -375,7 +456,8 @@ class MemberProtocol:
 
     def _return_idle(self, now_ms: int) -> None:
         """Return the waiting records of an application that stopped polling, and fetch nothing until it polls again."""
-        if self.waiting and (idle_at_ms := self._idle_at_ms(now_ms)) is not None and now_ms >= idle_at_ms:
+        idle_at_ms = self._idle_at_ms(now_ms) if self.waiting.are_returnable else None
+        if idle_at_ms is not None and now_ms >= idle_at_ms:
             self.pace.went_stale()
             cause = "another member waits" if self.polls.has_notice(now_ms) else "the application polls no more"
             self.return_waiting(cause, now_ms)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.client.acknowledgement_request import acknowledge_error, topics_with
 from sharegroup.client.acquired_again import unacknowledged
@@ -46,6 +47,7 @@ from sharegroup.protocol.share_fetch import (
     ShareFetchResponse,
     next_epoch,
 )
+from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
 
 MAX_ACKNOWLEDGEMENT_BYTES = MAX_PORTION_BYTES
 """Bytes of the acknowledgements of one request, which each topic takes. The next request carries the rest."""
@@ -53,7 +55,13 @@ MAX_ACKNOWLEDGEMENT_BYTES = MAX_PORTION_BYTES
 _ABANDONED_KEPT = 64
 
 
-SessionEvent = Acquisition | Acknowledged | FetchCompleted
+class WritesToResolve(NamedTuple):
+    """Writes that the member is to look up in its sink."""
+
+    writes: tuple[UnresolvedWrite, ...]
+
+
+SessionEvent = Acquisition | Acknowledged | FetchCompleted | WritesToResolve
 """A response of the leader is one or more of these."""
 
 
@@ -109,6 +117,8 @@ class MemberSession:
         """Share-partitions of the fetches from now on."""
         self.pending = PendingAcknowledgements()
         """Acknowledgements for the next request."""
+        self.sink: Sink | None = None
+        """The table that fetches name from now on; None if results are not written exactly once."""
         self.is_closed = False
         self._settings = settings
         self._correlation_ids = correlation_ids
@@ -139,6 +149,11 @@ class MemberSession:
         if not self._outstanding:
             return True
         return len(self._outstanding) == 1 and self._outstanding[0].may_be_parked
+
+    @property
+    def may_ask_at_ms(self) -> int | None:
+        """The time from which a request without a cause of its own may be sent; None before the next response."""
+        return None if self._outstanding or self.is_closed else self._backoff.until_ms
 
     @property
     def is_final_sent(self) -> bool:
@@ -185,13 +200,17 @@ class MemberSession:
         self.is_closed = True
         return failed(unconfirmed, RequestTimedOutError("The acknowledgement got no response before the close."))
 
-    def next_request(self, now_ms: int, max_records: int, is_urgent: bool = True) -> SessionRequest | None:
+    def next_request(
+        self, now_ms: int, max_records: int, is_urgent: bool = True, asks_for_writes: bool = False
+    ) -> SessionRequest | None:
         """Return the request to send now; None if there is none before the next response or deadline.
 
         Args:
             now_ms: time on a monotonic clock.
             max_records: records to fetch; 0 is none.
             is_urgent: send acknowledgements without a fetch, too; otherwise they wait for the next one.
+            asks_for_writes: fetch without records, if nothing else is to be sent: its response may have writes that the
+                member is to look up.
         """
         if self.is_closed or not self._backoff.is_over(now_ms):
             return None
@@ -201,6 +220,8 @@ class MemberSession:
             return None
         since_ms = now_ms if self._pending_since_ms is None else self._pending_since_ms
         request = self._closing_request() if self._is_closing else self._running_request(max_records, is_urgent)
+        if request is None and asks_for_writes and not (self._is_closing or self._outstanding):
+            request = self._fetch(max_records=0)
         if request is not None:
             request.since_ms = since_ms
             self._outstanding.append(request.sent(now_ms, self._settings.request_timeout_ms))
@@ -267,7 +288,7 @@ class MemberSession:
         if correlation_id not in ids:
             if correlation_id in self._abandoned:
                 self._abandoned.remove(correlation_id)
-                held = self._acquired(response)
+                held = self._acquired(response, self.sink)
                 self.pending.put_back(unread(held, "the response came after the session was opened again"))
             return []
         position = ids.index(correlation_id)
@@ -330,6 +351,7 @@ class MemberSession:
             acquire_mode=self._settings.acquire_mode,
             topics=topics_with(self.partitions - known, acknowledgements),
             forgotten_topics_data=[ForgottenTopic(topic_id=t, partitions=numbers) for t, numbers in forgotten.items()],
+            sink=self.sink,
         )
         self._partitions_of_leader = set(self.partitions)
         return SessionRequest(Request(next(self._correlation_ids), ApiKey.SHARE_FETCH, body), acknowledgements)
@@ -340,8 +362,8 @@ class MemberSession:
         body = constructed(ShareAcknowledgeRequest, share_session_epoch=epoch, topics=topics)
         return SessionRequest(Request(next(self._correlation_ids), ApiKey.SHARE_ACKNOWLEDGE, body), acknowledgements)
 
-    def _acquired(self, response: ShareFetchResponse) -> tuple[HeldRange, ...]:
-        return unacknowledged(acquired_ranges(response, self._topic_names), self.pending, self._sent)
+    def _acquired(self, response: ShareFetchResponse, sink: Sink | None) -> tuple[HeldRange, ...]:
+        return unacknowledged(acquired_ranges(response, self._topic_names, sink), self.pending, self._sent)
 
     def _taken(self) -> tuple[Acknowledgement, ...]:
         # The time of the remaining ones, and of new ones, begins with the next request.
@@ -384,9 +406,12 @@ class MemberSession:
                 is_loading = True
             else:
                 events.append(Acknowledged(tuple(acknowledgements), error))
-        if ranges := self._acquired(response):
-            body = completed.request.body
-            requested_count = body.max_records if isinstance(body, ShareFetchRequest) else 0
+        body = completed.request.body
+        fetch = body if isinstance(body, ShareFetchRequest) else None
+        if response.unresolved:
+            events.append(WritesToResolve(tuple(response.unresolved)))
+        if ranges := self._acquired(response, None if fetch is None else fetch.sink):
+            requested_count = 0 if fetch is None else fetch.max_records
             timeout_ms = response.acquisition_lock_timeout_ms
             # The response may have been on its way for long, but no longer than the request is old.
             lock_ms = remaining_lock_ms(response, published_ms)

@@ -82,6 +82,7 @@ class Membership:
 
     Args:
         request_timeout_ms: time after which a heartbeat without a response is sent again.
+        has_sink: True if the member's results are written to its sink exactly once.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class Membership:
         correlation_ids: Iterator[int],
         client_host: str = "",
         client_process: str = "",
+        *,
+        has_sink: bool = False,
     ) -> None:
         self.state = MemberState.OUTSIDE
         self.epoch = JOIN_EPOCH
@@ -101,9 +104,12 @@ class Membership:
         """True if the first assignment had share-partitions. Those of a new group are not initialised by then."""
         self.topic_names: dict[str, str] = {}
         """Topic id → topic name, of all assignments so far."""
+        self.write_expiry_ms = 0
+        """Time after its acquisition within which a write is looked up; 0 is unknown, or that nobody has a sink."""
         self._rack_id = rack_id
         self._client_host = client_host
         self._client_process = client_process
+        self._has_sink = has_sink
         self._request_timeout_ms = request_timeout_ms
         self._correlation_ids = correlation_ids
         self._topics: tuple[str, ...] = ()
@@ -200,9 +206,12 @@ class Membership:
                 client_host=self._client_host,
                 client_process=self._client_process,
                 subscribed_topic_names=topics,
+                has_sink=self._has_sink,
             )
         changed = topics if self._topics != self._topics_of_coordinator else None
-        return ShareGroupHeartbeatRequest(member_epoch=self.epoch, subscribed_topic_names=changed)
+        return ShareGroupHeartbeatRequest(
+            member_epoch=self.epoch, subscribed_topic_names=changed, has_sink=self._has_sink
+        )
 
     def _pushed(self, response: ShareGroupHeartbeatResponse) -> None:
         is_inside = self.state in (MemberState.JOINING, MemberState.STABLE)
@@ -212,6 +221,7 @@ class Membership:
     def _updated(self, response: ShareGroupHeartbeatResponse) -> None:
         # A member without an epoch yet sends all its fields again.
         self.epoch = response.member_epoch
+        self.write_expiry_ms = response.write_expiry_ms
         self.state = MemberState.JOINING if self.epoch == JOIN_EPOCH else MemberState.STABLE
         if self.epoch > JOIN_EPOCH and not self._has_been_assigned:
             self._has_been_assigned = True

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sharegroup.core.offset_ranges import OffsetRange, RangeMap
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
+from sharegroup.core.run import NO_WRITE
 from sharegroup.errors import ApiError
 
 OffsetKey = tuple[str, int, int]
@@ -25,7 +26,9 @@ _LONGEST_TYPED_RUN = 10
 _PARTITION_BYTES = 150
 """Most bytes of a partition in a request, with its topic and without its ranges."""
 _RANGE_BYTES = 140
-"""Most bytes of a range in a request, without its types and its reason."""
+"""Most bytes of a range in a request, without its types, its reason and its write."""
+_WRITE_BYTES = 60
+"""Most bytes of a range's write."""
 _TYPE_BYTES = {kind: len(f"{kind.value},") for kind in AcknowledgeType}
 _BYTES_PER_CHARACTER = 6
 """Most bytes of a character of a JSON string."""
@@ -38,11 +41,15 @@ class RecordAcknowledgement(NamedTuple):
         redelivery_delay_ms: how long a released or unread record stays unavailable; None is the group's back-off for a
             released one, and no delay for an unread one.
         reason: reason for the audit trail; gaps have one.
+        write_version: version of the write that the record was acquired with; NO_WRITE without one.
+        is_begun: True if a run of that write has begun, or still may: it counts if the sink does not have the record.
     """
 
     acknowledge_type: AcknowledgeType
     redelivery_delay_ms: int | None = None
     reason: str = ""
+    write_version: int = NO_WRITE
+    is_begun: bool = False
 
 
 class Acknowledgement(NamedTuple):
@@ -54,6 +61,8 @@ class Acknowledgement(NamedTuple):
         reason: reason for the audit trail; gaps have one.
         topic: topic name, for logs and results.
         redelivery_delay_ms: as of each record.
+        write_version: as of each record.
+        is_begun: as of each record.
     """
 
     topic_id: str
@@ -64,6 +73,8 @@ class Acknowledgement(NamedTuple):
     reason: str = ""
     topic: str = ""
     redelivery_delay_ms: int | None = None
+    write_version: int = NO_WRITE
+    is_begun: bool = False
 
     @property
     def key(self) -> PartitionKey:
@@ -78,7 +89,9 @@ class Acknowledgement(NamedTuple):
     @property
     def of_record(self) -> RecordAcknowledgement:
         """The acknowledgement of each of its records."""
-        return RecordAcknowledgement(self.acknowledge_type, self.redelivery_delay_ms, self.reason)
+        return RecordAcknowledgement(
+            self.acknowledge_type, self.redelivery_delay_ms, self.reason, self.write_version, self.is_begun
+        )
 
     def continues(self, before: Acknowledgement) -> bool:
         """Return True if a request has this and the one before as one range, with a type for each offset."""
@@ -88,6 +101,8 @@ class Acknowledgement(NamedTuple):
             and before.last_offset - before.first_offset < _LONGEST_TYPED_RUN
             and self.reason == before.reason
             and self.redelivery_delay_ms == before.redelivery_delay_ms
+            and self.write_version == before.write_version
+            and self.is_begun == before.is_begun
             and self.key == before.key
         )
 
@@ -171,12 +186,19 @@ class PendingAcknowledgements:
         for ack in old:
             self._runs(ack).fill(ack.first_offset, ack.last_offset, ack.of_record)
 
-    def overlapping(self, key: PartitionKey, first_offset: int, last_offset: int) -> list[OffsetRange]:
-        """Return the parts of a partition's range that have acknowledgements, in any order."""
+    def overlapping(
+        self, key: PartitionKey, first_offset: int, last_offset: int, write_version: int = NO_WRITE
+    ) -> list[OffsetRange]:
+        """Return the parts of a partition's range that have acknowledgements of a write, in any order."""
         groups = [*self._apart.get(key, ())] if self._apart else []
         if (pending := self._partitions.get(key)) is not None:
             groups.append(pending)
-        return [(first, last) for each in groups for first, last, _ in each.runs.overlapping(first_offset, last_offset)]
+        return [
+            (first, last)
+            for each in groups
+            for first, last, of_record in each.runs.overlapping(first_offset, last_offset)
+            if of_record.write_version == write_version
+        ]
 
     def fits(self, max_bytes: int) -> bool:
         """Return True if `take` would remove everything."""
@@ -235,6 +257,7 @@ class _Room:
         before, self._last = self._last, ack
         if before is None or not ack.continues(before):
             self._left_bytes -= _RANGE_BYTES + _BYTES_PER_CHARACTER * len(ack.reason)
+            self._left_bytes -= 0 if ack.write_version == NO_WRITE else _WRITE_BYTES
             if before is None or before.key != ack.key:
                 self._left_bytes -= _PARTITION_BYTES
         return self._left_bytes >= 0
@@ -252,8 +275,10 @@ def run_acknowledgement(
     key: PartitionKey, topic: str, first_offset: int, last_offset: int, of_record: RecordAcknowledgement
 ) -> Acknowledgement:
     """Return the acknowledgement of a run of offsets."""
-    acknowledge_type, delay_ms, reason = of_record
-    return Acknowledgement(*key, first_offset, last_offset, acknowledge_type, reason, topic, delay_ms)
+    acknowledge_type, delay_ms, reason, write_version, is_begun = of_record
+    return Acknowledgement(
+        *key, first_offset, last_offset, acknowledge_type, reason, topic, delay_ms, write_version, is_begun
+    )
 
 
 def by_partition(acknowledgements: Iterable[Acknowledgement]) -> dict[PartitionKey, list[Acknowledgement]]:

@@ -104,8 +104,8 @@ def _folded(
     folded = FoldedGroup(group_id, leader_epoch=leader_epoch, metadata=_metadata(group, config, share_partitions))
     for (topic_id, partition), described in share_partitions.partitions.items():
         runs = [entry.run for entry in described.runs]
-        writes = [entry.opened for entry in described.open_writes]
-        engine = SharePartition(described.start_offset, runs, described.state_epoch, writes)
+        open_writes = [entry.opened for entry in described.open_writes]
+        engine = SharePartition(described.start_offset, runs, described.state_epoch, open_writes)
         folded.partitions[topic_id, partition] = FoldedPartition(
             topic_id, share_partitions.topics[topic_id], partition, engine, SnapshotEpochs(0), -1, 0
         )

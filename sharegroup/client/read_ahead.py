@@ -69,6 +69,8 @@ class ReadAhead:
     def poll(self, acknowledgements: Sequence[Acknowledgement], wanted_count: int) -> list[ReadRange]:
         """Deliver the next records, with the offsets around them that have none; return an empty list without records.
 
+        With a sink there may be offsets without records alone.
+
         Args:
             acknowledgements: of records that were delivered before; they are sent in any case.
             wanted_count: number of records to wait for, unless no more are being read.
@@ -81,7 +83,8 @@ class ReadAhead:
                 unsent, acknowledgements = acknowledgements, ()
                 delivered = self.member.deliver(unsent, polled)
                 ranges = [part for (_, part), is_delivered in zip(polled, delivered, strict=True) if is_delivered]
-                if any(part.records for part in ranges):
+                # Offsets without records are given up with the commit of their write.
+                if any(part.records or part.held.write is not None for part in ranges):
                     return ranges
         except BaseException:
             self.member.acknowledge(acknowledgements)

@@ -11,6 +11,7 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.processor_config import ProcessorConfig, absolute_path
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import ConfigurationError
+from sharegroup.protocol.sink_writes import Sink
 
 LOG_PATH = "log.path"
 BOOTSTRAP_SERVERS = "bootstrap.servers"
@@ -74,6 +75,7 @@ class MemberSettings:
         member_id: an earlier member id, whose locks this member takes over; "" creates a new one.
         first_correlation_id: number of the first request. A member that takes over an earlier id begins at a random
             one, or the leader could mistake its first request for one that it has handled.
+        sink: the table that the member's results are written to exactly once; None is none.
     """
 
     group_id: str
@@ -88,6 +90,7 @@ class MemberSettings:
     member_id: str = ""
     first_correlation_id: int = 1
     topics: ChannelTopics = field(default_factory=ChannelTopics)
+    sink: Sink | None = None
 
 
 def log_address(config: Mapping[str, object]) -> str | KafkaConfig:

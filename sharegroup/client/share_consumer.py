@@ -8,11 +8,11 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sharegroup.client.application_acknowledgements import (
     CommitCallback,
@@ -43,10 +43,15 @@ from sharegroup.client.pending_acknowledgements import Acknowledged, OffsetKey, 
 from sharegroup.client.read_ahead import ReadAhead
 from sharegroup.client.subscription import Subscription
 from sharegroup.client.timeouts import ApiTimeout, Seconds, timeout_ms
+from sharegroup.config.table_location import TableLocation
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.topic_properties import new_topic_id
 
 __all__ = ["AcknowledgeType", "ShareConsumer"]
+
+if TYPE_CHECKING:
+    from sharegroup.client.result_rows import ResultRows
+    from sharegroup.client.sink_writer import SinkWriter
 
 _CLOSE_TIMEOUT_MS = 30_000
 
@@ -67,6 +72,7 @@ class ShareConsumer:
         TypeError: config is not a dict, or a callback cannot be called.
         ValueError: group.id is missing, a key is not for share consumers, or values contradict each other.
         KafkaException: a key is unknown, a value is not acceptable, or the log cannot be opened.
+        SinkError: `sink` is no Delta table, cannot be read, or cannot be written exactly once from here.
         RuntimeError: the consumer is initialized a second time.
     """
 
@@ -75,12 +81,18 @@ class ShareConsumer:
             raise RuntimeError("ShareConsumer already initialized")
         settings = consumer_settings(config, further)
         self._config = settings.config
-        # Kafka generates member ids in the same way as topic ids.
-        self._member_settings = replace(settings.member, member_id=new_topic_id())
-        self._is_implicit = self._config.share_acknowledgement_mode == "implicit"
-        self._woken = threading.Event()
         self._events = ClientEvents(settings.connection.callbacks)
         self._log = open_consumer_log(settings, self._events)
+        try:
+            self._writer = _sink_writer(settings.sink)
+        except BaseException:
+            self._log.close()
+            raise
+        # Kafka generates member ids in the same way as topic ids.
+        sink = None if self._writer is None else self._writer.sink
+        self._member_settings = replace(settings.member, member_id=new_topic_id(), sink=sink)
+        self._is_implicit = self._config.share_acknowledgement_mode == "implicit"
+        self._woken = threading.Event()
         create = partial(new_reader, self._log, self._config, self._member_settings, self._woken)
         self._joining = Joining(self._config.group_id, create, self._woken)
         self._events.attach(self._joining.notify)
@@ -91,6 +103,7 @@ class ShareConsumer:
         self._measurements = ConsumerMeasurements()
         self._callback = CommitCallbackQueue()
         self._delivered = DeliveredRecords()
+        self._is_in_transaction = False
         self._subscription = Subscription(self._log, self._config.metadata_max_age_ms, self._joining.notify)
 
     def subscribe(self, topics: list[str] | re.Pattern[str]) -> None:
@@ -209,9 +222,11 @@ class ShareConsumer:
 
         Raises:
             WakeupException: `wakeup` was called; the acknowledgements are being sent.
+            IllegalStateException: the consumer has a sink: `transaction` commits.
         """
         wait_ms = self._config.default_api_timeout_ms if isinstance(timeout, ApiTimeout) else timeout_ms(timeout)
         with self._entered():
+            self._refuse_with_sink("commit_sync")
             self._events.serve()
             sent = self._delivered.take_acknowledged(self._is_implicit)
             if self._member is None:
@@ -228,13 +243,59 @@ class ShareConsumer:
             return commit_outcome(sent, results, unconfirmed)
 
     def commit_async(self) -> None:
-        """Send the acknowledgements; the callback receives the results."""
+        """Send the acknowledgements; the callback receives the results.
+
+        Raises:
+            IllegalStateException: the consumer has a sink: `transaction` commits.
+        """
         with self._entered():
+            self._refuse_with_sink("commit_async")
             self._events.serve()
             sent = self._delivered.take_acknowledged(self._is_implicit)
             if self._member is not None:
                 self._member.acknowledge(sent)
                 self._serve_callback(self._member)
+
+    @contextmanager
+    def transaction(self) -> Iterator[ResultRows]:
+        """Write the results of the records that polls returned since the last transaction, and acknowledge them.
+
+        At the end of the block, its rows and the acknowledgements get into the sink in one commit: each record is
+        accepted if, and only if, its result is there. In implicit mode all records are accepted; in explicit mode as
+        the application has acknowledged them, and records to be renewed stay with it. An exception in the block writes
+        nothing, and releases the records. A table takes tens of commits a second: put many records into one.
+
+        Yields:
+            The rows, to append to.
+
+        Raises:
+            IllegalStateException: the consumer has no `sink`; a transaction is open; in explicit mode, records are
+                unacknowledged; or there are rows, and no records.
+            WriteFencedError: the locks had ended, or the sink is another table by now. Nothing is written, and the
+                records come again.
+            SinkError: the commit failed, and may be in the sink: the records are looked up there, and come again if it
+                is not.
+        """
+        with self._entered():
+            writer = self._writer
+            if writer is None:
+                raise IllegalStateException("The consumer has no sink: set `sink` in its configuration")
+            if self._is_in_transaction:
+                raise IllegalStateException("A transaction is open already")
+            self._is_in_transaction = True
+            rows = writer.rows()
+        try:
+            yield rows
+            with self._entered():
+                self._commit_transaction(writer, rows)
+        except BaseException:
+            # A commit that failed, or a close in the block, has given its records up already.
+            with suppress(IllegalStateException), self._entered():
+                self._delivered.clear()
+                writer.give_up()
+            raise
+        finally:
+            self._is_in_transaction = False
 
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
         """Set `callback(offsets, exception)`, called for each partition with responses to acknowledgements.
@@ -281,8 +342,9 @@ class ShareConsumer:
         """Send the acknowledgements, return all other records, and leave the group. A second close does nothing.
 
         Delivered records that were not acknowledged are released; undelivered ones are returned as if they had never
-        been acquired. In a process that was forked it does nothing but log a warning, since the consumer and its
-        threads are those of the other process.
+        been acquired. With a sink, delivered records without a transaction are released, and a transaction whose
+        outcome is unknown is looked up, for half of the time. In a process that was forked it does nothing but log a
+        warning, since the consumer and its threads are those of the other process.
 
         Args:
             timeout: seconds to wait for the responses; None is 30, as in the Java client.
@@ -293,6 +355,9 @@ class ShareConsumer:
                 return
             joined = self._joining.close()
             try:
+                if self._writer is not None:
+                    self._delivered.clear()
+                    self._writer.close((_CLOSE_TIMEOUT_MS if wait_ms is None else wait_ms) / 2_000)
                 if joined is not None:
                     last = self._delivered.take_acknowledged()
                     self._settle(joined.member.close(_CLOSE_TIMEOUT_MS if wait_ms is None else wait_ms, last))
@@ -323,6 +388,20 @@ class ShareConsumer:
     def _member(self) -> GroupMember | None:
         return self._joining.joined.member if self._joining.joined is not None else None
 
+    def _refuse_with_sink(self, method: str) -> None:
+        if self._writer is not None:
+            raise IllegalStateException(
+                f"{method} cannot commit records whose results have a sink: use transaction(), which writes both"
+            )
+
+    def _commit_transaction(self, writer: SinkWriter, rows: ResultRows) -> None:
+        if not self._is_implicit and (count := self._delivered.unacknowledged_count):
+            raise IllegalStateException(f"{count} records of the transaction have not been acknowledged")
+        ended = self._delivered.take_ended(self._is_implicit)
+        if not ended and rows.row_count:
+            raise IllegalStateException("The transaction has rows, and no poll has returned records for it")
+        writer.commit(ended, rows)
+
     def _refresh_subscription(self) -> None:
         if self._subscription.refresh(time.monotonic()):
             self._joining.subscribe(self._subscription.names)
@@ -347,7 +426,11 @@ class ShareConsumer:
             raise max_poll_exceeded(self._config.max_poll_interval_ms, silent_ms)
         # Nothing is taken yet that an exception of the callback would lose.
         self._serve_callback(member)
-        acknowledged = self._delivered.take_acknowledged(self._is_implicit)
+        if self._writer is None:
+            acknowledged = self._delivered.take_acknowledged(self._is_implicit)
+        else:
+            self._writer.follow(member)
+            acknowledged = self._writer.of_writes(self._delivered.take_renewals())
         if renewed := self._delivered.take_renewed():
             member.acknowledge(acknowledged)
             return Messages.of_ranges(renewed)
@@ -359,8 +442,9 @@ class ShareConsumer:
             return Messages()
         wanted_count = self._exact_count
         while True:
-            if ranges := read_ahead.poll(acknowledged, wanted_count):
-                return self._deliver(ranges)
+            ranges = read_ahead.poll(acknowledged, wanted_count)
+            if ranges and (messages := self._deliver(ranges)):
+                return messages
             acknowledged = []
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 return Messages()
@@ -389,6 +473,8 @@ class ShareConsumer:
     def _deliver(self, ranges: list[ReadRange]) -> Messages:
         """Return messages for the application, and count them as delivered."""
         self._delivered.add(ranges)
+        if self._writer is not None:
+            self._writer.delivered(ranges)
         count = sum(len(part.records) for part in ranges)
         size = sum(sum(map(len, part.records)) for part in ranges)
         self._measurements.delivered(count, size, time.monotonic())
@@ -406,8 +492,19 @@ class ShareConsumer:
     def _settle(self, results: list[Acknowledged]) -> None:
         self._measurements.settled(results, time.monotonic())
         self._delivered.renewals.settle(results)
+        if self._writer is not None:
+            self._writer.settle(results)
         self._callback.add(results)
 
     def _acknowledge(self, what: str, key: OffsetKey, acknowledgement: RecordAcknowledgement) -> None:
         if self._is_implicit or not self._delivered.acknowledge(key, acknowledgement):
             raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS_STATE}")
+
+
+def _sink_writer(location: TableLocation | None) -> SinkWriter | None:
+    if location is None:
+        return None
+    # A consumer without a sink needs no library of Delta tables.
+    from sharegroup.client.sink_writer import SinkWriter, opened_sink
+
+    return SinkWriter(opened_sink(location))

@@ -4,7 +4,8 @@ A commit has the transaction (application id, 1,024 times the version + part). O
 write: Delta refuses every transaction that is not above it. A fence has that part, too, and no rows. So a write in one
 commit has the part 1,023, and one in several commits has rising parts.
 
-`userMetadata` is a JSON object; the key `sharegroup.write` is ours, and the user's own text is beside it.
+A commit may have several writes, each with a transaction of its own. `userMetadata` is a JSON object; the key
+`sharegroup.write` is ours, with a write or a list of them, and the user's own text is beside it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import Field, ValidationError
 
+from sharegroup.client.pending_acknowledgements import Acknowledgement
+from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import SinkError
 from sharegroup.protocol.messages import Int64, Message
-from sharegroup.protocol.sink_writes import AppId
-from sharegroup.protocol.write_resolution import ResolvedPartition, ResolveWriteRequest
+from sharegroup.protocol.sink_writes import AppId, UnresolvedWrite
+from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
 
 PARTS_PER_WRITE = 1_024
 CLOSING_PART = PARTS_PER_WRITE - 1
@@ -50,26 +53,54 @@ class WriteMetadata(Message):
         default_factory=list, description="Acknowledgements; records that are not named are accepted."
     )
 
-    def text(self, user_metadata: str = "") -> str:
-        """Return the commit's `userMetadata`.
 
-        Raises:
-            SinkError: the acknowledgements are too large for one commit.
-        """
-        fields: dict[str, Any] = {_WRITE: self.model_dump(mode="json", exclude_defaults=True)}
-        if user_metadata:
-            fields[_USER] = user_metadata
-        text = json.dumps(fields)
-        if (size := len(text.encode())) > MAX_METADATA_BYTES:
-            raise SinkError(
-                f"The acknowledgements of write {self.version} have {size} bytes; a commit takes {MAX_METADATA_BYTES}.",
-                "Write the records in more parts, or acknowledge fewer of them otherwise than by ACCEPT.",
-            )
-        return text
+class WritePart(NamedTuple):
+    """The part of a write that a commit has.
+
+    Attributes:
+        partitions: acknowledgements of its records.
+        names_all: True if they name all records that the commit decides on; otherwise the others are accepted.
+        part: its number; the last one closes the write.
+        after: number of the part before, of the same run; None for the first.
+    """
+
+    write: UnresolvedWrite
+    partitions: Sequence[ResolvedPartition] = ()
+    names_all: bool = False
+    part: int = CLOSING_PART
+    after: int | None = None
+
+    @property
+    def transaction_version(self) -> int:
+        """Version of its transaction."""
+        return transaction_version(self.write.version, self.part)
+
+    @property
+    def metadata(self) -> WriteMetadata:
+        """The part of the commit's `userMetadata` that is its own."""
+        return WriteMetadata(
+            app_id=self.write.app_id,
+            version=self.write.version,
+            part=self.part,
+            names_all=self.names_all,
+            partitions=list(self.partitions),
+        )
+
+
+class SinkCommit(NamedTuple):
+    """The writes of a commit as the log has them after it.
+
+    Attributes:
+        is_written: True if it has the commit; otherwise it has nothing of it, and never will.
+        reports: what it says of each write.
+    """
+
+    is_written: bool
+    reports: list[ResolveWriteRequest]
 
 
 class WriteCommit(NamedTuple):
-    """A commit of a write in the log of the table."""
+    """A write of a commit in the log of the table."""
 
     table_version: int
     metadata: WriteMetadata
@@ -80,19 +111,59 @@ def transaction_version(write_version: int, part: int = CLOSING_PART) -> int:
     return write_version * PARTS_PER_WRITE + part
 
 
-def commit_of(lines: Iterable[str], table_version: int) -> WriteCommit | None:
-    """Return the write of a commit from the lines of its file; None if it is of no write."""
+def metadata_text(writes: Sequence[WriteMetadata], user_metadata: str = "") -> str:
+    """Return the `userMetadata` of a commit.
+
+    Raises:
+        SinkError: the acknowledgements are too large for one commit.
+    """
+    dumped = [write.model_dump(mode="json", exclude_defaults=True) for write in writes]
+    fields: dict[str, Any] = {_WRITE: dumped[0] if len(dumped) == 1 else dumped}
+    if user_metadata:
+        fields[_USER] = user_metadata
+    text = json.dumps(fields, separators=(",", ":"))
+    if (size := len(text.encode())) > MAX_METADATA_BYTES:
+        versions = ", ".join(str(write.version) for write in writes[:3]) + (", …" if len(writes) > 3 else "")
+        raise SinkError(
+            f"The acknowledgements of write {versions} have {size} bytes; a commit takes {MAX_METADATA_BYTES}.",
+            "Write the records in more parts, or acknowledge fewer of them otherwise than by ACCEPT.",
+        )
+    return text
+
+
+def commits_of(lines: Iterable[str], table_version: int) -> list[WriteCommit]:
+    """Return the writes of a commit from the lines of its file; empty if it is of no write."""
     for line in lines:
         if _WRITE not in line:
             continue
         try:
             text = json.loads(line).get("commitInfo", {}).get(_USER)
             fields = json.loads(text)[_WRITE]
-            return WriteCommit(table_version, WriteMetadata.model_validate(fields))
+            writes = fields if isinstance(fields, list) else [fields]
+            return [WriteCommit(table_version, WriteMetadata.model_validate(each)) for each in writes]
         except (ValueError, KeyError, TypeError, ValidationError):
             # Another program's metadata may have the same word.
             continue
-    return None
+    return []
+
+
+def named_partitions(acknowledgements: Iterable[Acknowledgement]) -> list[ResolvedPartition]:
+    """Return acknowledgements as a commit names them: ascending, neighbours of one kind as one range."""
+    runs: dict[tuple[str, int], RangeMap[tuple[AcknowledgeType, int | None]]] = {}
+    for ack in acknowledgements:
+        of_partition = runs.setdefault(ack.key, RangeMap())
+        of_partition.assign(ack.first_offset, ack.last_offset, (ack.acknowledge_type, ack.redelivery_delay_ms))
+    return [
+        ResolvedPartition(
+            topic_id=topic_id,
+            partition_index=partition,
+            ranges=[
+                ResolvedRange(first_offset=first, last_offset=last, acknowledge_type=kind, redelivery_delay_ms=delay_ms)
+                for first, last, (kind, delay_ms) in of_partition
+            ],
+        )
+        for (topic_id, partition), of_partition in sorted(runs.items())
+    ]
 
 
 def resolution(

@@ -206,6 +206,11 @@ class GroupConfig(Config):
         default=1_000,
         description="Most open writes of the group into one sink; beyond it no records are acquired for that sink.",
     )
+    share_exactly_once_write_expiry_ms: Annotated[Int, Field(ge=3_600_000)] = Field(
+        default=604_800_000,
+        description="Time after its acquisition within which a write is looked up, in ms. A sink has to remember "
+        "transactions and commits for longer; what is looked up later, an administrator has to decide.",
+    )
     errors_deadletterqueue_topic_name: DeadLetterTopic = Field(
         default="",
         description="Topic for records that are given up, which the group itself cannot read; "

@@ -74,7 +74,7 @@ _JAVA_SASL = (
 )
 
 
-_SECRET_KEY = re.compile(r"(^|\.)(sasl|ssl|state\.table\.storage)\.")
+_SECRET_KEY = re.compile(r"(^|\.)(sasl|ssl|state\.table\.storage|sink\.storage)\.")
 
 
 def is_secret_key(key: str) -> bool:

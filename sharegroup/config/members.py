@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sharegroup.config.model import Bool, Config, Int, Long, NonEmpty, TopicNames, invalid_relation, order_text
+from sharegroup.config.model import (
+    Allowed,
+    Bool,
+    Config,
+    Int,
+    Long,
+    NonEmpty,
+    TopicNames,
+    invalid_relation,
+    order_text,
+)
+from sharegroup.config.processor_config import TablePath
+from sharegroup.config.table_location import STORAGE_OPTIONS, is_in_store
 
 AcquireModeName = Literal["batch_optimized", "record_limit"]
 
@@ -142,6 +154,7 @@ class ShareConsumerConfig(Config):
     back unread, and nothing is fetched until the next poll.
     """
 
+    families: ClassVar[Mapping[str, Collection[str]]] = {"sink.storage": STORAGE_OPTIONS}
     refused: ClassVar[Mapping[str, str]] = CONSUMER_REFUSED
     refusal: ClassVar[str] = CONSUMER_REFUSAL
     without_effect: ClassVar[Mapping[str, str]] = CONSUMER_WITHOUT_EFFECT
@@ -188,6 +201,27 @@ class ShareConsumerConfig(Config):
         description="Time after which a call without a timeout of its own gives up, and acknowledgements without a "
         "response have failed, in ms.",
     )
+
+    sink: TablePath = Field(
+        default="",
+        description="A Delta table; with it, `transaction` writes the results of records into the table "
+        "exactly once, and the group has `share.exactly.once.enable`.",
+    )
+    sink_storage: Annotated[
+        Mapping[str, str], Allowed("options of the store, see [object stores](object_stores.md)")
+    ] = Field(
+        default={},
+        repr=False,
+        description="Options of the sink's object store, one key each: `sink.storage.aws_region`.",
+    )
+
+    @model_validator(mode="after")
+    def _check_sink(self) -> Self:
+        if self.sink_storage and not is_in_store(self.sink):
+            key = f"sink.storage.{min(self.sink_storage)}"
+            where = f"sink is on a local disk: {self.sink}" if self.sink else "sink is not set"
+            raise invalid_relation(f"{key} is set, but {where}", key)
+        return self
 
     @model_validator(mode="after")
     def _check_relations(self) -> Self:

@@ -155,7 +155,7 @@ class DescribedPartition(ErrorResponse):
     locked_count: int = Field(default=0, description="Records that members hold.")
     runs: list[RunEntry] = Field(default_factory=list, description="Records in flight, if they were requested.")
     open_writes: list[OpenWriteEntry] = Field(
-        default_factory=list, description="Open writes, on the first page of a share-partition with runs."
+        default_factory=list, description="Open writes, on the first page of its runs."
     )
 
 

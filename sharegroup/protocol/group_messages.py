@@ -58,6 +58,10 @@ class ShareGroupHeartbeatResponse(ErrorResponse):
     heartbeat_interval_ms: Int32 = Field(default=5000, ge=0, description="Time to the next heartbeat, in ms.")
     assignment: list[TopicPartitions] | None = Field(default=None, description="None is unchanged.")
     state_id: str = Field(default="", description="Id of the processor's state table; leader epochs of one table rise.")
+    write_expiry_ms: Int32 = Field(
+        default=0,
+        description="share.exactly.once.write.expiry.ms of a group that writes exactly once; 0 in all others. Ours.",
+    )
 
 
 class AlterGroupConfigRequest(Message):

@@ -39,6 +39,7 @@ class UnresolvedWrite(Message):
     table_id: Name = Field(description="Id of the table; a table with another id has nothing of it.")
     address: Name = Field(description="Path or URI of the table.")
     sink_version: Int64 = Field(description="A commit of the write is later than this version of the table.")
+    opened_ms: Int64 = Field(default=0, description="Time of the acquisition; epoch ms. 0 is just now.")
 
     @classmethod
     def of(cls, write: OpenWrite) -> UnresolvedWrite:

@@ -23,7 +23,16 @@ from sharegroup.protocol.group_description import (
 from sharegroup.protocol.group_messages import PauseShareGroupRequest
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.sink_writes import Sink
-from tests.actor.group_harness import Group, LogPartition, Member, findings, group_with, metadata, start_offsets
+from tests.actor.group_harness import (
+    START_MS,
+    Group,
+    LogPartition,
+    Member,
+    findings,
+    group_with,
+    metadata,
+    start_offsets,
+)
 from tests.actor.sink_group import (
     ACCEPT,
     LOCK_MS,
@@ -179,6 +188,7 @@ class TestLookups:
             "table_id": "totals",
             "address": "/tables/totals",
             "sink_version": 7,
+            "opened_ms": START_MS,
         }
         resolve(group, write)
         assert states(group) == [(0, 9, RecordState.AVAILABLE, 1)]

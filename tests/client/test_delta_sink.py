@@ -12,10 +12,18 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from sharegroup.client.delta_sink import DeltaSink
-from sharegroup.client.sink_commits import MAX_METADATA_BYTES, WriteMetadata, transaction_version
+from sharegroup.client.sink_commits import (
+    CLOSING_PART,
+    MAX_METADATA_BYTES,
+    SinkCommit,
+    WriteMetadata,
+    WritePart,
+    metadata_text,
+    transaction_version,
+)
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import SinkError, UndecidedWriteError, WriteFencedError
-from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
+from sharegroup.errors import SinkError, UndecidedWriteError
+from sharegroup.protocol.sink_writes import UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
 
 ACCEPT, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT
@@ -45,11 +53,6 @@ def write_of(sink: DeltaSink, version: int = 100, slot: int = 0) -> UnresolvedWr
     )
 
 
-def named(write: UnresolvedWrite) -> Sink:
-    """The sink as the fetch named it."""
-    return Sink(address=write.address, table_id=write.table_id, version=write.sink_version)
-
-
 def values(path: str) -> list[int]:
     return sorted(DeltaTable(path).to_pyarrow_table()["value"].to_pylist())
 
@@ -58,22 +61,30 @@ def outcome(resolved: ResolveWriteRequest) -> tuple[AcknowledgeType | None, bool
     return resolved.others, resolved.is_closed, sum(len(named.ranges) for named in resolved.partitions)
 
 
+def commit(
+    sink: DeltaSink, write: UnresolvedWrite, table: pa.Table, partitions: list[ResolvedPartition] | None = None
+) -> SinkCommit:
+    """One commit with the whole write."""
+    return sink.commit([WritePart(write, partitions or [])], table)
+
+
 def test_what_is_written_is_there_once_with_its_acknowledgements(path: str) -> None:
     sink = DeltaSink(path, user_metadata="nightly")
     write = write_of(sink)
-    expected = sink.write(write, named(write), rows(1, 2), [REJECTED])
-    assert outcome(expected) == (ACCEPT, True, 1)
+    expected = commit(sink, write, rows(1, 2), [REJECTED])
+    assert expected.is_written
+    assert outcome(expected.reports[0]) == (ACCEPT, True, 1)
     # A run that comes again, and each lookup, say what the first run has written.
-    assert sink.write(write, named(write), rows(7)) == expected
-    assert DeltaSink(path).resolve(write) == expected
+    assert commit(sink, write, rows(7)) == expected
+    assert [DeltaSink(path).resolve(write)] == expected.reports
     assert values(path) == [0, 1, 2]
-    assert '"userMetadata": "nightly"' in DeltaTable(path).history(1)[0]["userMetadata"]
+    assert '"userMetadata":"nightly"' in DeltaTable(path).history(1)[0]["userMetadata"]
 
 
 def test_a_write_without_rows_is_a_commit_too(path: str) -> None:
     sink = DeltaSink(path)
     write = write_of(sink)
-    assert outcome(sink.write(write, named(write), rows(), [REJECTED])) == (ACCEPT, True, 1)
+    assert outcome(commit(sink, write, rows(), [REJECTED]).reports[0]) == (ACCEPT, True, 1)
     assert outcome(sink.resolve(write)) == (ACCEPT, True, 1)
 
 
@@ -81,9 +92,9 @@ def test_a_writer_that_wakes_up_late_finds_the_fence(path: str) -> None:
     sink = DeltaSink(path)
     write = write_of(sink)
     assert outcome(DeltaSink(path).resolve(write)) == (None, True, 0)
-    with pytest.raises(WriteFencedError, match="fenced"):
-        sink.write(write, named(write), rows(1))
-    assert outcome(sink.resolve(write)) == (None, True, 0)
+    late = commit(sink, write, rows(1))
+    assert not late.is_written
+    assert outcome(late.reports[0]) == outcome(sink.resolve(write)) == (None, True, 0)
     assert values(path) == [0]
 
 
@@ -91,24 +102,72 @@ def test_a_fence_between_the_load_and_the_commit_refuses_the_commit(path: str, m
     sink = DeltaSink(path)
     write = write_of(sink)
     before_commit(monkeypatch, lambda: DeltaSink(path).resolve(write))
-    with pytest.raises(WriteFencedError):
-        sink.write(write, named(write), rows(1))
+    assert not commit(sink, write, rows(1)).is_written
     assert values(path) == [0]
 
 
 def test_a_commit_whose_response_is_lost_is_read_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = DeltaSink(path)
     write = write_of(sink)
-    before_commit(monkeypatch, lambda: DeltaSink(path).write(write, named(write), rows(5), [REJECTED]))
-    assert outcome(sink.write(write, named(write), rows(5))) == (ACCEPT, True, 1)
+    before_commit(monkeypatch, lambda: commit(DeltaSink(path), write, rows(5), [REJECTED]))
+    again = commit(sink, write, rows(5))
+    assert again.is_written
+    assert outcome(again.reports[0]) == (ACCEPT, True, 1)
     assert values(path) == [0, 5]
+
+
+def test_several_writes_are_in_one_commit(path: str) -> None:
+    sink = DeltaSink(path)
+    first, second = write_of(sink), write_of(sink, 101, slot=1)
+    committed = sink.commit([WritePart(first), WritePart(second, [REJECTED])], rows(1))
+    assert committed.is_written
+    assert [outcome(report) for report in committed.reports] == [(ACCEPT, True, 0), (ACCEPT, True, 1)]
+    assert [DeltaSink(path).resolve(write) for write in (first, second)] == committed.reports
+    assert DeltaTable(path).version() == 1
+
+
+def test_of_several_writes_one_that_is_fenced_keeps_the_others_out(path: str) -> None:
+    sink = DeltaSink(path)
+    first, second, third = write_of(sink), write_of(sink, 101, slot=1), write_of(sink, 102, slot=2)
+    DeltaSink(path).resolve(second)
+    committed = sink.commit([WritePart(first), WritePart(second), WritePart(third)], rows(1))
+    assert not committed.is_written
+    assert [outcome(report) for report in committed.reports] == [(None, True, 0)] * 3
+    assert not commit(sink, first, rows(1)).is_written
+    assert values(path) == [0]
+
+
+def test_parts_of_one_run_say_what_each_of_them_has(path: str) -> None:
+    sink = DeltaSink(path)
+    write = write_of(sink)
+    parts = [
+        WritePart(write, [accepted(0, 2)], names_all=True, part=0),
+        WritePart(write, [accepted(3, 4)], names_all=True, part=1, after=0),
+        WritePart(write, [accepted(7, 9)], names_all=True, part=CLOSING_PART, after=1),
+    ]
+    committed = [sink.commit([part], rows(value)) for value, part in enumerate(parts, 1)]
+    assert [each.is_written for each in committed] == [True] * 3
+    assert [outcome(each.reports[0]) for each in committed] == [(None, False, 1), (None, False, 1), (None, True, 3)]
+    assert [DeltaSink(path).resolve(write)] == committed[2].reports
+    assert values(path) == [0, 1, 2, 3]
+
+
+def test_a_part_after_a_fence_is_refused_and_those_before_it_count(path: str) -> None:
+    sink = DeltaSink(path)
+    write = write_of(sink)
+    sink.commit([WritePart(write, [accepted(0, 2)], names_all=True, part=0)], rows(1))
+    DeltaSink(path).resolve(write)
+    late = sink.commit([WritePart(write, [accepted(3, 4)], names_all=True, part=1, after=0)], rows(2))
+    assert not late.is_written
+    assert late.reports[0].partitions == [accepted(0, 2)]
+    assert values(path) == [0, 1]
 
 
 def test_other_commits_beside_it_do_not_matter(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = DeltaSink(path)
     write, other = write_of(sink), write_of(sink, 101, slot=1)
     before_commit(monkeypatch, lambda: (write_deltalake(path, rows(9), mode="append"), DeltaTable(path).vacuum()))
-    expected = sink.write(write, named(write), rows(1))
+    expected = commit(sink, write, rows(1)).reports[0]
     DeltaTable(path).optimize.compact()
     assert outcome(sink.resolve(other)) == (None, True, 0)
     DeltaTable(path).create_checkpoint()
@@ -121,7 +180,7 @@ def test_the_slot_of_a_closed_write_is_used_by_the_next_one(path: str) -> None:
     first = write_of(sink)
     sink.resolve(first)
     second = write_of(sink, 200)
-    assert outcome(sink.write(second, named(second), rows(1))) == (ACCEPT, True, 0)
+    assert outcome(commit(sink, second, rows(1)).reports[0]) == (ACCEPT, True, 0)
     assert values(path) == [0, 1]
 
 
@@ -136,7 +195,9 @@ def test_a_second_run_that_meets_a_part_of_the_first_writes_nothing(path: str) -
     sink = DeltaSink(path)
     write = write_of(sink)
     write_part(path, write)
-    assert outcome(sink.write(write, named(write), rows(2))) == (None, True, 1)
+    second = commit(sink, write, rows(2))
+    assert not second.is_written
+    assert outcome(second.reports[0]) == (None, True, 1)
     assert values(path) == [0, 1]
 
 
@@ -147,14 +208,13 @@ def test_a_table_that_was_created_again_has_nothing_of_it(path: str) -> None:
     assert DeltaSink(path).sink.table_id == write.table_id
     other = write.model_copy(update={"table_id": "another"})
     assert outcome(sink.resolve(other)) == (None, True, 0)
-    with pytest.raises(WriteFencedError, match="another"):
-        sink.write(write, named(other), rows(1))
+    assert not commit(sink, other, rows(1)).is_written
 
 
 def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(path: str) -> None:
     sink = DeltaSink(path)
     write = write_of(sink)
-    sink.write(write, named(write), rows(1))
+    commit(sink, write, rows(1))
     DeltaTable(path).create_checkpoint()
     for file in sorted(Path(path, "_delta_log").glob("*.json"))[:2]:
         file.unlink()
@@ -174,7 +234,7 @@ def test_acknowledgements_that_do_not_fit_into_a_commit_are_refused_before_it(pa
         ResolvedRange(first_offset=n, last_offset=n, acknowledge_type=REJECT) for n in range(0, MAX_METADATA_BYTES, 50)
     ]
     with pytest.raises(SinkError, match="more parts"):
-        sink.write(write, named(write), rows(1), [ResolvedPartition(topic_id="t", partition_index=0, ranges=ranges)])
+        commit(sink, write, rows(1), [ResolvedPartition(topic_id="t", partition_index=0, ranges=ranges)])
     assert values(path) == [0]
 
 
@@ -184,21 +244,21 @@ def test_a_writer_and_a_lookup_at_the_same_time_agree(path: str) -> None:
         write = write_of(sink, version)
         with ThreadPoolExecutor(1) as threads:
             lookup = threads.submit(DeltaSink(path).resolve, write)
-            try:
-                written = sink.write(write, named(write), rows(version)).others
-            except WriteFencedError:
-                written = None
+            written = commit(sink, write, rows(version)).reports[0].others
         assert lookup.result().others is written
         assert (version in values(path)) is (written is ACCEPT)
 
 
+def accepted(first: int, last: int) -> ResolvedPartition:
+    named = ResolvedRange(first_offset=first, last_offset=last, acknowledge_type=ACCEPT)
+    return ResolvedPartition(topic_id="t", partition_index=0, ranges=[named])
+
+
 def write_part(path: str, write: UnresolvedWrite) -> None:
     """The first of several commits of a write, which accepts three records."""
-    accepted = ResolvedRange(first_offset=0, last_offset=2, acknowledge_type=ACCEPT)
-    partitions = [ResolvedPartition(topic_id="t", partition_index=0, ranges=[accepted])]
-    metadata = WriteMetadata(app_id=write.app_id, version=100, part=0, names_all=True, partitions=partitions)
+    metadata = WriteMetadata(app_id=write.app_id, version=100, part=0, names_all=True, partitions=[accepted(0, 2)])
     properties = CommitProperties(
-        custom_metadata={"userMetadata": metadata.text()},
+        custom_metadata={"userMetadata": metadata_text([metadata])},
         app_transactions=[Transaction(write.app_id, transaction_version(100, 0))],
     )
     write_deltalake(DeltaTable(path), rows(1), mode="append", commit_properties=properties)

@@ -548,6 +548,7 @@ def test_last_of_repeated_flags_counts() -> None:
 SAMPLES: dict[str, str] = {
     "topics": "a,b",
     "share.acknowledgement.mode": "explicit",
+    "sink": "/x",
     "share.acquire.mode": "record_limit",
     "group.share.assignors": "simple",
     "group.share.min.heartbeat.interval.ms": "4999",
@@ -588,7 +589,7 @@ def text_of(settings: Settings, flat_key: str) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-OF_STORES = "state.table.storage."
+OF_STORES = ("state.table.storage.", "sink.storage.")
 
 
 @pytest.mark.parametrize("key", sorted(key for key in FLAT_KEYS if not key.startswith(OF_STORES)))

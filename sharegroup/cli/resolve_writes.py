@@ -1,0 +1,190 @@
+"""`sharegroup groups resolve`: what members with a sink do with writes in doubt, from a terminal or a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from sharegroup.cli.flags import PROPERTIES_FILE, Site, needs_groups, read_properties, timeout_option
+from sharegroup.cli.group_view import read_groups
+from sharegroup.cli.output import JSON, end_with_failures, output_option, print_json, print_text, table
+from sharegroup.client.write_decisions import GroupWrite, open_write, open_writes
+from sharegroup.errors import InvalidRequestError, ShareGroupError, SinkError
+from sharegroup.logs.port import Log
+from sharegroup.protocol.write_resolution import ResolveWriteRequest
+
+_WRITTEN, _NOT_WRITTEN = "written", "not-written"
+_STORAGE = "sink.storage."
+
+_CONSEQUENCES = {
+    _WRITTEN: "Its records are accepted, and never delivered again. Those whose results are not in the sink are lost.",
+    _NOT_WRITTEN: "Its records are delivered again. Those whose results are in the sink will be there twice.",
+}
+
+
+@click.command("resolve")
+@click.option("--group", "group_id", metavar="GROUP", required=True, help="The share group.")
+@click.option(
+    "--sink-config",
+    metavar="FILE",
+    type=PROPERTIES_FILE,
+    help=f"File of the sink's options, a line {_STORAGE}K=V each.",
+)
+@click.option("--dry-run", is_flag=True, help="Only list the open writes.")
+@click.option("--write", "version", metavar="WRITE", type=click.IntRange(min=0), help="Decide this write by hand.")
+@click.option("--as", "decision", type=click.Choice([_WRITTEN, _NOT_WRITTEN]), help="What it is, with --write.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for the audit trail; with --write.")
+@click.option(
+    "--execute", is_flag=True, help="With --write: decide it. Without the flag only the consequence is shown."
+)
+@timeout_option
+@needs_groups
+@output_option
+def resolve(
+    group_id: str,
+    sink_config: Path | None,
+    dry_run: bool,
+    version: int | None,
+    decision: str | None,
+    reason: str,
+    execute: bool,
+    timeout_ms: int,
+    site: Site,
+    output: str,
+) -> None:
+    """Look up the writes of a group that are in doubt, as its members do; needs a running processor.
+
+    A write is in doubt when its locks have ended, or its member gave it up after it began. Each is fenced in its sink,
+    so that a late writer is refused, and then looked up: its records are accepted if their results are there, and
+    delivered again if not. Writes that members are at work on are left alone. For a group without members run it from a
+    scheduler, where the sinks can be read and written.
+
+    With --write an administrator decides on a write that nobody can look up any more: the sink was dropped, or its
+    history is gone. Nothing checks the decision.
+
+    \b
+    Example:
+      sharegroup groups resolve --group orders
+      sharegroup groups resolve --group orders --write 4711 --as not-written --reason "sink dropped" --execute
+    """
+    if (version is None) != (decision is None):
+        raise click.UsageError("--write and --as go together.")
+    if version is None and (execute or reason):
+        raise click.UsageError("--execute and --reason go with --write.")
+    with site.open_log() as opened:
+        group = read_groups(site, opened, timeout_ms, lambda source: source.folded(group_id))
+        if version is not None and decision is not None:
+            write = open_write(group, version)
+            _decide(site, opened, group_id, write, decision, reason, timeout_ms, output, execute=execute)
+            return
+        writes = open_writes(group)
+        options = {} if sink_config is None else read_properties(sink_config, ())
+        results = {} if dry_run else _resolved(site, opened, group_id, writes, _storage(options), timeout_ms)
+    _show(group_id, writes, results, output)
+    end_with_failures({f"write {v}": result for v, result in results.items() if isinstance(result, ShareGroupError)})
+
+
+def _storage(options: Mapping[str, str]) -> dict[str, str]:
+    if unknown := next((key for key in options if not key.startswith(_STORAGE)), None):
+        raise click.BadParameter(f"{unknown!r} is no key {_STORAGE}….", param_hint="--sink-config")
+    return {key.removeprefix(_STORAGE).lower(): value for key, value in options.items()}
+
+
+def _resolved(
+    site: Site, log: Log, group_id: str, writes: list[GroupWrite], options: Mapping[str, str], timeout_ms: int
+) -> dict[int, ResolveWriteRequest | ShareGroupError]:
+    """Look up and report the writes in doubt; return what their sinks say, or the error."""
+    # Only this command needs the client of Delta tables.
+    from sharegroup.client.delta_sink import DeltaSink
+
+    admin = site.admin_client(log)
+    results: dict[int, ResolveWriteRequest | ShareGroupError] = {}
+    for each in writes:
+        if not each.needs_lookup:
+            continue
+        try:
+            with DeltaSink(each.write.address, options) as sink:
+                resolution = sink.resolve(each.unresolved)
+            admin.resolve_write(group_id, resolution, timeout_ms / 1000)
+            results[each.write.version] = resolution
+        except ShareGroupError as error:
+            results[each.write.version] = error
+    return results
+
+
+def _decide(
+    site: Site,
+    log: Log,
+    group_id: str,
+    each: GroupWrite,
+    decision: str,
+    reason: str,
+    timeout_ms: int,
+    output: str,
+    *,
+    execute: bool,
+) -> None:
+    write = each.write
+    if not each.needs_lookup:
+        raise InvalidRequestError(
+            f"Write {write.version} of {group_id} is not in doubt: {each.locked_count} of its records are locked.",
+            "Wait until their locks have ended: their member may still write them.",
+        )
+    record_count = 0
+    if execute:
+        resolution = each.decided(is_written=decision == _WRITTEN, reason=reason or "decided by an administrator")
+        record_count = site.admin_client(log).resolve_write(group_id, resolution, timeout_ms / 1000)
+    if output == JSON:
+        fields = {**_fields(each), "decision": decision, "executed": execute, "record_count": record_count}
+        print_json({"group_id": group_id, **fields})
+        return
+    print_text(
+        f"Write {write.version} ({write.app_id}) into {write.address}, table {write.table_id}: "
+        f"{each.resolving_count} records in doubt. {_CONSEQUENCES[decision]}",
+        f"Decided as {decision}: {record_count} records." if execute else "Nothing is decided yet: add --execute.",
+    )
+
+
+def _outcome(each: GroupWrite, result: ResolveWriteRequest | ShareGroupError | None) -> str:
+    if result is None:
+        return "in doubt" if each.needs_lookup else "at work"
+    if isinstance(result, ShareGroupError):
+        return "UNDECIDED" if isinstance(result, SinkError) else "failed"
+    if result.others is not None:
+        return _WRITTEN
+    return "written in part" if result.partitions else _NOT_WRITTEN
+
+
+def _fields(each: GroupWrite) -> dict[str, object]:
+    return {
+        "write": each.write.version,
+        "app_id": each.write.app_id,
+        "sink": each.write.address,
+        "table_id": each.write.table_id,
+        "opened_ms": each.write.opened_ms,
+        "resolving_count": each.resolving_count,
+        "locked_count": each.locked_count,
+    }
+
+
+def _show(
+    group_id: str,
+    writes: list[GroupWrite],
+    results: Mapping[int, ResolveWriteRequest | ShareGroupError],
+    output: str,
+) -> None:
+    outcomes = {each.write.version: _outcome(each, results.get(each.write.version)) for each in writes}
+    if output == JSON:
+        print_json([{**_fields(each), "outcome": outcomes[each.write.version]} for each in writes])
+    elif not writes:
+        print_text(f"Group {group_id} has no open writes.")
+    else:
+        rows = [
+            (each.write.version, each.write.address, each.resolving_count, each.locked_count, outcomes[v])
+            for each in writes
+            for v in (each.write.version,)
+        ]
+        columns = ("WRITE", "SINK", "IN-DOUBT", "LOCKED", "OUTCOME")
+        print_text(table(columns, rows, numbers=("WRITE", "IN-DOUBT", "LOCKED")))
