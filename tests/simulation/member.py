@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from sharegroup.client.exchange import Request
 from sharegroup.client.held_records import Acquisition, HeldRange
 from sharegroup.client.member_protocol import MemberProtocol
+from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import ApiError, GroupQuarantinedError
@@ -16,7 +17,7 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest
-from sharegroup.protocol.messages import Message, RequestEncoder, ResponseEnvelope, decoded_response, request
+from sharegroup.protocol.messages import Message, RequestEncoder, decoded_response, request
 from sharegroup.protocol.share_fetch import INITIAL_EPOCH
 from tests.simulation.helper import SimulatedHelper
 from tests.simulation.ledger import Ledger
@@ -140,7 +141,14 @@ class SimulatedMember:
         self._request_partition = partition_for(group_id, len(log.topic(REQUEST_TOPIC).end_offsets))
         self._reply_partition = partition_for(member_id, len(log.topic(RESPONSE_TOPIC).end_offsets))
         self._encoder = RequestEncoder(group_id, member_id, reply_partition=self._reply_partition)
-        settings = MemberSettings(group_id=group_id, member_id=member_id, client_process=self.process, fetch=fetch)
+        sink = self._application.sink
+        settings = MemberSettings(
+            group_id=group_id,
+            member_id=member_id,
+            client_process=self.process,
+            fetch=fetch,
+            sink=None if sink is None else sink.description,
+        )
         self._protocol = MemberProtocol(settings, self._now_ms)
         self._protocol.subscribe(topics, self._now_ms)
         self._helper: SimulatedHelper | None = None
@@ -226,13 +234,10 @@ class SimulatedMember:
             value = self._inbox.popleft()
             self._read.append(value)
             response = decoded_response(value)
-            self._take_response(response)
+            self._protocol.receive(response, self._now_ms)
             if (count := self._protocol.standing.response_count) > self._response_count:
                 self._response_count = count
                 self._ledger.seen(self.member_id, response.leader_epoch)
-
-    def _take_response(self, response: ResponseEnvelope) -> None:
-        self._protocol.receive(response, self._now_ms)
 
     def _poll(self) -> None:
         if (error := self._protocol.refusals.take()) is not None:
@@ -314,10 +319,13 @@ class SimulatedMember:
                 self._world.at(self.busy_until_ms, acknowledge)
             elif not self.is_gone:
                 self._world.trace(self.member_id, kind.name, held.partition, held.first_offset, held.last_offset)
-                self._protocol.acknowledge([held.acknowledgement(kind)])
+                self._protocol.acknowledge([self._acknowledgement(held, kind)])
                 self.wake(0, 2)
 
         return acknowledge
+
+    def _acknowledgement(self, held: HeldRange, kind: AcknowledgeType) -> Acknowledgement:
+        return held.acknowledgement(kind)
 
     def _send(self) -> None:
         requests = self._protocol.next_requests(self._now_ms)
@@ -342,10 +350,6 @@ class SimulatedMember:
             opening_count = self._opening_count
             self._world.after(10, 3_000, lambda: self._append_again(requests, opening_count))
 
-    def _outgoing(self, correlation_id: int, body: Message) -> Message:
-        """Return a request as it goes into the log."""
-        return body
-
     def _inform_helper(self, has_sent: bool) -> None:
         if self._helper is not None:
             self._helper.note(holds_records=self._protocol.holds_records(self._now_ms), has_sent=has_sent)
@@ -357,8 +361,7 @@ class SimulatedMember:
             self._append(requests)
 
     def _append(self, requests: list[Request[Message]]) -> None:
-        for correlation_id, api_key, of_protocol in requests:
-            body = self._outgoing(correlation_id, of_protocol)
+        for correlation_id, api_key, body in requests:
             value = self._encoder.encoded(api_key, correlation_id, body)
             offset = self._log.append(
                 REQUEST_TOPIC, self._request_partition, [NewRecord(self.group_id.encode(), value)]

@@ -13,10 +13,8 @@ from sharegroup.client.sink_commits import CLOSING_PART, WriteCommit, WriteMetad
 from sharegroup.core import share_partition
 from sharegroup.core.acknowledgement import transition_of
 from sharegroup.core.open_writes import Resolution
-from sharegroup.core.records import PartitionKey, SharePartitionLimits, SharePartitionRecord
+from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.messages import changed
-from sharegroup.protocol.share_fetch import AcknowledgementRange
 from sharegroup.protocol.sink_writes import UnresolvedWrite
 from tests.simulation.mutant import Mutant
 from tests.simulation.schedule import FIRST_SEED_WITH_SINKS, SEEDS_BETWEEN_SINKS
@@ -68,12 +66,7 @@ def _look_at_the_last_commits_only(patch: pytest.MonkeyPatch) -> None:
 
 def _give_up_what_has_begun(patch: pytest.MonkeyPatch) -> None:
     """A member says that its write has not begun, although it may still commit."""
-    by_version = SinkMember._by_version
-
-    def unbegun(member: SinkMember, key: PartitionKey, batch: AcknowledgementRange) -> list[AcknowledgementRange]:
-        return [changed(part, is_begun=False) for part in by_version(member, key, batch)]
-
-    patch.setattr(SinkMember, "_by_version", unbegun)
+    patch.setattr(SinkMember, "_acknowledgement", lambda _, held, kind: held.acknowledgement(kind))
 
 
 def _make_records_available_at_the_end_of_a_lock(patch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sharegroup.client.held_records import HeldRange
-from sharegroup.client.sink_commits import CLOSING_PART, WriteMetadata, resolution, transaction_version
+from sharegroup.client.sink_commits import (
+    CLOSING_PART,
+    WriteMetadata,
+    named_partitions,
+    resolution,
+    transaction_version,
+)
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.sink_writes import UnresolvedWrite
-from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
+from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from tests.simulation.sink import Record, SimulatedSink, Snapshot
 from tests.simulation.world import World
 
@@ -35,23 +41,14 @@ class Part:
 
     def metadata(self, write: UnresolvedWrite) -> WriteMetadata:
         """Return what the commit says of its records."""
-        named = list(self.refused)
-        if self.names_all:
-            named = [(held, AcknowledgeType.ACCEPT) for held in self.ranges]
-        partitions: dict[tuple[str, int], ResolvedPartition] = {}
-        for held, kind in sorted(named, key=lambda each: each[0].first_offset):
-            of_key = partitions.setdefault(
-                held.key, ResolvedPartition(topic_id=held.topic_id, partition_index=held.partition)
-            )
-            of_key.ranges.append(
-                ResolvedRange(first_offset=held.first_offset, last_offset=held.last_offset, acknowledge_type=kind)
-            )
+        accepted = [(held, AcknowledgeType.ACCEPT) for held in self.ranges] if self.names_all else []
+        partitions = named_partitions(held.acknowledgement(kind) for held, kind in (*accepted, *self.refused))
         return WriteMetadata(
             app_id=write.app_id,
             version=write.version,
             part=self.part,
             names_all=self.names_all,
-            partitions=list(partitions.values()),
+            partitions=partitions,
         )
 
     def records(self) -> list[Record]:

@@ -116,6 +116,7 @@ class Reconciliation:
         self.result.open_count += len(self._open & writes.keys())
         results: dict[_RecordSpace, RangeMap[int]] = defaultdict(RangeMap)
         undone: dict[_RecordSpace, RangeMap[int]] = defaultdict(RangeMap)
+        compared: set[int] = set()
         for commit in history.commits:
             if commit.metadata.is_fence:
                 continue
@@ -124,9 +125,10 @@ class Reconciliation:
                 self._unknown(history, commit)
                 continue
             is_undone = commit.table_version in history.undone
-            self.result.commit_count += not is_undone
+            compared.update([] if is_undone else [commit.table_version])
             for each in of_write:
                 self._note_commit(history, commit, each, undone if is_undone else results, is_undone=is_undone)
+        self.result.commit_count += len(compared)
         for key, of_write in writes.items():
             for each in of_write:
                 self._check_accepted(

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
-from sharegroup.client.sink_commits import WriteCommit, commit_of
+from sharegroup.client.sink_commits import WriteCommit, commits_of
 from sharegroup.errors import SinkError
 
 RECORD_COLUMNS = ("topic", "partition", "offset")
@@ -37,7 +37,7 @@ class SinkHistory:
 
     Attributes:
         first_version: its oldest commit that is not cleaned up.
-        commits: commits of writes, by version of the table; fences are among them.
+        commits: the writes of each commit, by version of the table; fences are among them.
         undone: versions of the table that a RESTORE has undone.
     """
 
@@ -77,8 +77,8 @@ class SinkAudit:
             times_ms.append((_time_ms(info), version))
             if (target := _restored_version(info, times_ms)) is not None:
                 restored_from[version] = target
-            if (commit := commit_of(lines, version)) is not None:
-                history.commits.append(commit)
+            if commits := commits_of(lines, version):
+                history.commits += commits
                 self._note_files(lines, version)
         history.undone = set(range(history.first_version, tip + 1)) - set(_present(tip, restored_from))
         return history

@@ -9,12 +9,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from sharegroup.audit.sinks.reconcile import SinkVerification, UndoneOffsets
-from sharegroup.client.sink_commits import WriteMetadata, transaction_version
+from sharegroup.client.sink_commits import WriteMetadata, WritePart, metadata_text, transaction_version
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import SinkError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_administration import AlteredPartition, AlteredTopic, AlterShareGroupOffsetsRequest
-from sharegroup.protocol.sink_writes import UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange
 from tests.audit.sinks.written_group import SCHEMA, WrittenGroup
 
@@ -48,18 +47,21 @@ def test_all_is_well(written: WrittenGroup) -> None:
     first, second, third = written.acquire(), written.acquire(), written.acquire()
     written.resolve(written.write(first, range(5)))
     written.resolve(written.write(second, range(6, 10), [named(5, 5, REJECT)]))
-    unresolved = UnresolvedWrite(
-        app_id=third.app_id,
-        version=third.version,
-        table_id=written.sink.sink.table_id,
-        address=written.path,
-        sink_version=0,
-    )
-    written.resolve(written.sink.resolve(unresolved))
+    written.resolve(written.sink.resolve(written.unresolved(third)))
     verification = written.verify()
     assert invariants(verification) == []
     assert (verification.commit_count, verification.accepted_count, verification.row_count) == (2, 9, 9)
     assert (verification.open_count, verification.unchecked_count, verification.undone) == (0, 0, [])
+
+
+def test_a_commit_may_have_several_writes(written: WrittenGroup) -> None:
+    writes = [written.unresolved(written.acquire()) for _ in range(2)]
+    columns = {"topic": ["orders"] * 10, "partition": [0] * 10, "offset": range(10), "value": range(10)}
+    rows = pa.table({name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()})
+    for report in written.sink.commit([WritePart(write) for write in writes], rows).reports:
+        written.resolve(report)
+    verification = written.verify()
+    assert (verification.finding_count, verification.commit_count, verification.accepted_count) == (0, 1, 10)
 
 
 def test_a_table_snapshot_and_a_takeover_hide_nothing(written: WrittenGroup) -> None:
@@ -119,7 +121,7 @@ def test_a_commit_of_a_write_that_was_never_opened_is_found(written: WrittenGrou
     written.resolve(written.write(write, range(5)))
     metadata = WriteMetadata(app_id=write.app_id, version=write.version + 1)
     properties = CommitProperties(
-        custom_metadata={"userMetadata": metadata.text()},
+        custom_metadata={"userMetadata": metadata_text([metadata])},
         app_transactions=[Transaction(write.app_id, transaction_version(write.version + 1))],
     )
     write_deltalake(written.path, SCHEMA.empty_table(), mode="append", commit_properties=properties)

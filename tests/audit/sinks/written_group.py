@@ -14,9 +14,10 @@ from sharegroup.actor.sink_checks import EXACTLY_ONCE_KEY
 from sharegroup.audit.sinks.reconcile import SinkVerification
 from sharegroup.audit.sinks.verify_sinks import verify_sinks
 from sharegroup.client.delta_sink import DeltaSink
+from sharegroup.client.sink_commits import WritePart
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import StateRow
-from sharegroup.protocol.sink_writes import AcquisitionWrite, Sink
+from sharegroup.protocol.sink_writes import AcquisitionWrite, Sink, UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolveWriteRequest
 from sharegroup.state.fold import fold_order
 from sharegroup.state.row_filter import RowFilter
@@ -95,7 +96,19 @@ class WrittenGroup:
             "value": offsets,
         }
         rows = pa.table(columns, SCHEMA).select(self._columns)
-        return self.sink.write(write, self._named[write.version], rows, partitions)
+        (report,) = self.sink.commit([WritePart(self.unresolved(write), partitions)], rows).reports
+        return report
+
+    def unresolved(self, write: AcquisitionWrite) -> UnresolvedWrite:
+        """The write as its sink is asked for it."""
+        sink = self._named[write.version]
+        return UnresolvedWrite(
+            app_id=write.app_id,
+            version=write.version,
+            table_id=sink.table_id,
+            address=sink.address,
+            sink_version=sink.version,
+        )
 
     def resolve(self, resolution: ResolveWriteRequest) -> None:
         """Report what a sink says, or what somebody claims."""
