@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from sharegroup.audit.replay.request_replay import RequestReplay
@@ -13,6 +15,7 @@ from sharegroup.cli.audit_sinks import print_sinks, sinks_document
 from sharegroup.cli.audit_source import rows_of, table_access
 from sharegroup.cli.flags import Site, needs_state_table
 from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, progress_bar
+from sharegroup.cli.sink_options import sink_config_option, sink_options
 from sharegroup.errors import GroupIdNotFoundError, LogError, StateTableError, UnknownTopicError
 from sharegroup.exit_code import ExitCode
 from sharegroup.logs.open import open_log
@@ -34,6 +37,7 @@ from sharegroup.logs.open import open_log
     multiple=True,
     help="Compare the writes of members with this Delta table, too; repeatable.",
 )
+@sink_config_option
 @needs_state_table
 @output_option
 @click.pass_context
@@ -42,6 +46,7 @@ def verify_command(
     group_id: str | None,
     with_requests: bool | None,
     sinks: tuple[str, ...],
+    sink_config: Path | None,
     site: Site,
     output: str,
 ) -> None:
@@ -72,7 +77,7 @@ def verify_command(
     not_replayed: str | None = None
     if with_requests or (with_requests is None and group_id is None):
         replay, not_replayed = _replayed(site, is_required=bool(with_requests))
-    reconciled = verify_sinks(rows_of(site), sinks, group_id) if sinks else None
+    reconciled = verify_sinks(rows_of(site), sinks, group_id, sink_options(sink_config)) if sinks else None
     if output == JSON:
         of_sinks = None if reconciled is None else sinks_document(reconciled)
         print_json({**_document(verification, replay), "requests_error": not_replayed, "sinks": of_sinks})

@@ -7,7 +7,7 @@ an earlier one: what lies between is undone, although its transactions stay.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -52,14 +52,18 @@ class SinkHistory:
 class SinkAudit:
     """A sink that is read.
 
+    Args:
+        storage_options: options of delta-rs for its store.
+
     Raises:
         SinkError: it is no Delta table, or cannot be read.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._address = address
+        self._options = dict(storage_options or {})
         try:
-            self._table = DeltaTable(address)
+            self._table = DeltaTable(address, storage_options=self._options)
         except DeltaError as error:
             raise SinkError(f"{address} cannot be read as a Delta table: {error}", "Name a sink of members.") from error
         self._added_at: dict[str, int] = {}
@@ -106,7 +110,7 @@ class SinkAudit:
         return pa.concat_tables(pieces) if pieces else None
 
     def _log_files(self, tip: int) -> Iterator[tuple[int, list[str]]]:
-        files = pa_fs.PyFileSystem(DeltaStorageHandler.from_table(self._table._table))
+        files = pa_fs.PyFileSystem(DeltaStorageHandler.from_table(self._table._table, self._options))
         for info in sorted(files.get_file_info(pa_fs.FileSelector(_LOG)), key=lambda each: each.base_name):
             stem = info.base_name.removesuffix(_SUFFIX)
             if info.base_name.endswith(_SUFFIX) and stem.isdigit() and int(stem) <= tip:

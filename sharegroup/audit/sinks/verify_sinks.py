@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sharegroup.audit.history.row_source import RowSource
 from sharegroup.audit.sinks.partition_writes import partition_writes
@@ -11,19 +11,25 @@ from sharegroup.audit.sinks.sink_history import SinkAudit
 from sharegroup.state.row_filter import RowFilter
 
 
-def verify_sinks(source: RowSource, addresses: Iterable[str], group_id: str | None = None) -> SinkVerification:
+def verify_sinks(
+    source: RowSource,
+    addresses: Iterable[str],
+    group_id: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> SinkVerification:
     """Compare sinks with the state table, by commit, and by record where a sink has the columns for it.
 
     Args:
         addresses: path or URI of each sink.
         group_id: only the writes of this group.
+        storage_options: options of delta-rs for the stores of all sinks.
 
     Raises:
         SinkError: a sink is no Delta table, or cannot be read.
     """
     reconciliation = Reconciliation(source.by_partition(RowFilter(group_id=group_id), partition_writes))
     for address in addresses:
-        audit = SinkAudit(address)
+        audit = SinkAudit(address, storage_options)
         history = audit.history()
         reconciliation.compare(history)
         rows = audit.records()
