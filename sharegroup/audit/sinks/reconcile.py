@@ -7,6 +7,8 @@
 4. Where a sink has the columns topic, partition and offset, each row is of an accepted record, and the rows of a record
    are of one commit.
 
+5. Versions of an application id rise in the order of the acquisitions: a sink would skip a lower one.
+
 Writes that are open say nothing yet. What the log of a sink, or the state table, does not have any more is counted.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +29,7 @@ from sharegroup.audit.verification.findings import MOST_FINDINGS, Finding
 from sharegroup.client.sink_commits import WriteCommit
 from sharegroup.core.invariants import Violation
 from sharegroup.core.offset_ranges import OffsetRange, RangeMap, gaps
+from sharegroup.core.open_writes import OpenWrite
 from sharegroup.core.record_state import AcknowledgeType
 
 _RecordSpace = tuple[str, str, int, int]
@@ -104,6 +108,7 @@ class Reconciliation:
                 if each.write.version in of_partition.open_versions:
                     self._open.add(key)
         self._state_ids = {app_id.split("/", 2)[1] for app_id, _ in self._by_write}
+        self._check_versions()
         self._accepted_in: dict[str, dict[tuple[str, int], list[Offsets]]] = {}
         """Table id → (topic, partition) → the accepted records of each write, or all of one that is open."""
 
@@ -177,6 +182,20 @@ class Reconciliation:
             }
         )
         return self.result
+
+    def _check_versions(self) -> None:
+        by_app_id: dict[str, list[OpenWrite]] = defaultdict(list)
+        for of_write in self._by_write.values():
+            by_app_id[of_write[0].write.app_id].append(of_write[0].write)
+        for app_id, writes in by_app_id.items():
+            writes.sort(key=lambda write: (write.opened_ms, write.version))
+            for before, after in pairwise(writes):
+                if after.version < before.version:
+                    self.result.add(
+                        f"application id {app_id}",
+                        "versions_of_an_application_id_rise",
+                        f"write {after.version} was opened after write {before.version}",
+                    )
 
     def _unknown(self, history: SinkHistory, commit: WriteCommit) -> None:
         """Handle a commit whose write the state table does not have."""

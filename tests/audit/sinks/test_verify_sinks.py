@@ -9,13 +9,15 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from sharegroup.audit.sinks.reconcile import SinkVerification, UndoneOffsets
+from sharegroup.audit.sinks.verify_sinks import verify_sinks
 from sharegroup.client.sink_commits import WriteMetadata, WritePart, metadata_text, transaction_version
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import SinkError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_administration import AlteredPartition, AlteredTopic, AlterShareGroupOffsetsRequest
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange
-from tests.audit.sinks.written_group import SCHEMA, WrittenGroup
+from sharegroup.protocol.rows import StateRow
+from tests.audit.sinks.written_group import SCHEMA, RowsInMemory, WrittenGroup
 
 ACCEPT, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT
 
@@ -126,6 +128,18 @@ def test_a_commit_of_a_write_that_was_never_opened_is_found(written: WrittenGrou
     )
     write_deltalake(written.path, SCHEMA.empty_table(), mode="append", commit_properties=properties)
     assert invariants(written.verify()) == ["commit_is_of_a_write"]
+
+
+def test_versions_that_fall_are_found(written: WrittenGroup) -> None:
+    written.resolve(written.write(written.acquire(), range(5)))
+    written.resolve(written.write(written.acquire(), range(5, 10)))
+
+    def opened_in_reverse(row: StateRow) -> StateRow:
+        writes = [{**each, "opened_ms": -each["version"]} for each in row.payload.get("open_writes", ())]
+        return row.model_copy(update={"payload": {**row.payload, "open_writes": writes}})
+
+    rows = [opened_in_reverse(row) for row in written.group.rows]
+    assert invariants(verify_sinks(RowsInMemory(rows), [])) == ["versions_of_an_application_id_rise"]
 
 
 def test_rows_of_another_program_are_found_by_record(written: WrittenGroup) -> None:
