@@ -45,6 +45,7 @@ def print_sinks(verification: SinkVerification) -> None:
 
 
 def _notes(verification: SinkVerification) -> Iterator[str]:
+    yield from (f"Not compared by record: {reason}" for reason in verification.unread_rows)
     if verification.open_count:
         yield f"{counted(verification.open_count, 'write')} are open: nothing is known of their records yet."
     if verification.unchecked_count:

@@ -59,6 +59,7 @@ class SinkVerification:
         commit_count: commits of writes that were compared.
         accepted_count: accepted records that were compared.
         row_count: rows that were compared by record.
+        unread_rows: why the rows of some sinks were not compared.
         open_count: writes that are open: nothing is known of their records yet.
         unchecked_count: writes that one of the two sides does not show any more, or that are of another state table.
         other_sinks: addresses of sinks of the group's writes that were not named.
@@ -71,6 +72,7 @@ class SinkVerification:
     commit_count: int = 0
     accepted_count: int = 0
     row_count: int = 0
+    unread_rows: list[str] = field(default_factory=list)
     open_count: int = 0
     unchecked_count: int = 0
     other_sinks: list[str] = field(default_factory=list)

@@ -91,12 +91,18 @@ class SinkAudit:
         """Return topic, partition and offset of each row, and the commit that added it; None without such columns.
 
         The commit is `NO_COMMIT` where the row's file is of no write: another program, or an OPTIMIZE, wrote it.
+
+        Raises:
+            SinkError: the table has a feature that this reader does not have, as deletion vectors.
         """
-        names = self._table.schema().to_arrow().names if hasattr(self._table.schema(), "to_arrow") else []
-        if not set(RECORD_COLUMNS) <= set(names):
+        if not {field.name for field in self._table.schema().fields}.issuperset(RECORD_COLUMNS):
             return None
+        try:
+            dataset = self._table.to_pyarrow_dataset()
+        except DeltaError as error:
+            raise SinkError(f"The rows of {self._address} cannot be read by delta-rs: {error}") from error
         pieces = []
-        for fragment in self._table.to_pyarrow_dataset().get_fragments():
+        for fragment in dataset.get_fragments():
             rows = fragment.to_table(columns=list(RECORD_COLUMNS))
             rows = pa.table(
                 {

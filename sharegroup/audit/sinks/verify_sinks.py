@@ -8,6 +8,7 @@ from sharegroup.audit.history.row_source import RowSource
 from sharegroup.audit.sinks.partition_writes import partition_writes
 from sharegroup.audit.sinks.reconcile import Reconciliation, SinkVerification
 from sharegroup.audit.sinks.sink_history import SinkAudit
+from sharegroup.errors import SinkError
 from sharegroup.state.row_filter import RowFilter
 
 
@@ -32,7 +33,12 @@ def verify_sinks(
         audit = SinkAudit(address, storage_options)
         history = audit.history()
         reconciliation.compare(history)
-        rows = audit.records()
-        if rows is not None:
-            reconciliation.compare_rows(history, rows)
+        try:
+            rows = audit.records()
+        except SinkError as error:
+            # By commit the sink is compared nevertheless.
+            reconciliation.result.unread_rows.append(str(error))
+        else:
+            if rows is not None:
+                reconciliation.compare_rows(history, rows)
     return reconciliation.finish()
