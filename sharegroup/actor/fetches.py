@@ -21,7 +21,7 @@ from sharegroup.core.records import PartitionKey, SharePartitionLimits
 from sharegroup.core.run import Run
 from sharegroup.protocol.messages import changed, constructed
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
-from sharegroup.protocol.sink_writes import AcquisitionWrite, UnresolvedWrite
+from sharegroup.protocol.sink_writes import AcquisitionWrite, Sink, UnresolvedWrite
 
 MAX_RANGES_PER_RESPONSE = 10_000
 """Ranges of one response, about a megabyte; those of the share-partition that exceeds it are all in."""
@@ -78,7 +78,7 @@ class FetchService:
         """Acquire records for waiting fetches, and return those that get a response now.
 
         A fetch is complete when it got records or writes to look up, carried acknowledgements, met an error, has waited
-        long enough, or cannot open a write any more: its member fetches again.
+        long enough, or has to come again for a write.
         """
         terms = _Terms(limits, isolation_level, time.lock_start_ms, is_paused, most_writes)
         changed = self._partitions.take_changed(terms.now_ms)
@@ -94,16 +94,17 @@ class FetchService:
             responses = dict(fetch.acknowledged)
             if fetch.max_records:
                 _refuse_unknown(session, self._partitions, responses)
-            write, is_overtaken = None, False
+            write, comes_again = None, False
             if terms.allow(fetch):
-                is_overtaken = self._is_overtaken(fetch)
-                write = None if is_overtaken else self._next_write(fetch, terms)
+                write = self._next_write(fetch, terms)
                 if write is not None or fetch.sink is None:
                     for key, runs in self._acquired(session, fetch, terms, claims, write):
                         responses[key] = _with_records(key, responses.get(key), runs)
+                else:
+                    comes_again = self._is_overtaken(fetch.sink, terms)
                 claims.withdraw()
             unresolved = self._unresolved(fetch, terms.now_ms)
-            if responses or unresolved or is_overtaken or fetch.deadline_ms <= terms.now_ms:
+            if responses or unresolved or comes_again or fetch.deadline_ms <= terms.now_ms:
                 body = _response(session, responses, terms)
                 served.append((session, _with_writes(body, write, unresolved)))
         # The acquisitions of this service have already updated its index.
@@ -167,14 +168,15 @@ class FetchService:
             if takes_suspects or wanted <= 0 or range_count >= MAX_RANGES_PER_RESPONSE:
                 break
 
-    def _is_overtaken(self, fetch: PendingFetch) -> bool:
-        return fetch.sink is not None and self._partitions.writes.is_overtaken(fetch.sink, fetch.request_offset)
-
     def _next_write(self, fetch: PendingFetch, terms: _Terms) -> OpenWrite | None:
         """Return the write for the records that a fetch may acquire; it is opened with the first of them."""
         if fetch.sink is None or terms.most_writes is None:
             return None
         return self._partitions.writes.next_write(fetch.sink, fetch.request_offset, terms.most_writes, terms.now_ms)
+
+    def _is_overtaken(self, sink: Sink, terms: _Terms) -> bool:
+        """Return True if a fetch got no write only because later ones did: one that is sent now gets a write."""
+        return terms.most_writes is not None and not self._partitions.writes.is_full(sink, terms.most_writes)
 
     def _unresolved(self, fetch: PendingFetch, now_ms: int) -> list[UnresolvedWrite]:
         """Return the writes that the member of a fetch is to look up in its sink."""

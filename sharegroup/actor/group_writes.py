@@ -3,6 +3,10 @@
 A write needs a lookup when one of its records is RESOLVING, or when it is open and no record has it any more. It is
 handed to a fetch of a member with the same sink, whether or not that acquires records, and once more when nobody has
 resolved it after a while. The times are in memory only: after a takeover all are handed out again.
+
+Versions of an application id rise for ever: a sink skips a lower one. A fetch that waited may get its records after a
+later fetch, so it takes an id whose last version is lower, or comes again. Last versions are in memory, too: after a
+takeover all fetches are sent again, and have higher offsets.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from sharegroup.core.due_times import DueTimes
 from sharegroup.core.open_writes import OpenWrite
 from sharegroup.core.records import PartitionKey
+from sharegroup.core.run import NO_WRITE
 from sharegroup.core.runs import RunMap
 from sharegroup.protocol.sink_writes import Sink
 
@@ -24,20 +29,28 @@ _AT_ONCE = 0
 
 
 class _Slots:
-    """The numbers at the end of application ids that are in use for one sink; each belongs to one open write."""
+    """The numbers at the end of the application ids of one sink; each in use belongs to one open write."""
 
     def __init__(self) -> None:
         self._used: set[int] = set()
-        self.lowest_free = 0
+        self._last_versions: dict[int, int] = {}
+        """Slot → the version of its last write."""
+        self._lowest_free = 0
 
-    def use(self, slot: int) -> None:
+    def free_for(self, version: int, most: int) -> int | None:
+        """Return the lowest free slot below a bound that takes a version; None if there is none."""
+        free = (slot for slot in range(self._lowest_free, most) if slot not in self._used)
+        return next((slot for slot in free if self._last_versions.get(slot, NO_WRITE) < version), None)
+
+    def use(self, slot: int, version: int) -> None:
         self._used.add(slot)
-        while self.lowest_free in self._used:
-            self.lowest_free += 1
+        self._last_versions[slot] = max(version, self._last_versions.get(slot, version))
+        while self._lowest_free in self._used:
+            self._lowest_free += 1
 
     def free(self, slot: int) -> None:
         self._used.discard(slot)
-        self.lowest_free = min(self.lowest_free, slot)
+        self._lowest_free = min(self._lowest_free, slot)
 
 
 class GroupWrites:
@@ -53,7 +66,7 @@ class GroupWrites:
         self._keys: dict[int, set[PartitionKey]] = {}
         """Version → the share-partitions in which the write is open."""
         self._slots: dict[str, _Slots] = {}
-        """Table id → its slots; only of tables with an open write."""
+        """Table id → its slots."""
         self._counts: dict[str, int] = {}
         """Table id → open writes."""
         self._hand_out_times: DueTimes[int] = DueTimes()
@@ -62,8 +75,6 @@ class GroupWrites:
         """Table id → versions that the next fetch gets, in order."""
         self._refused_tables: set[str] = set()
         """Tables for which a fetch acquired nothing, since too many writes were open."""
-        self._highest: dict[str, int] = {}
-        """Table id → the highest version of a write that was opened."""
         self._freed_tables: set[str] = set()
 
     def __iter__(self) -> Iterator[OpenWrite]:
@@ -86,37 +97,34 @@ class GroupWrites:
         return self._hand_out_times.earliest_ms
 
     def next_write(self, sink: Sink, version: int, most: int, now_ms: int) -> OpenWrite | None:
-        """Return the write for the next acquisition of a fetch; None if too many are open for its sink.
+        """Return the write for the next acquisition of a fetch; None if no application id takes its version.
 
         Args:
             version: offset of the fetch.
             most: `share.exactly.once.max.writes`.
         """
-        if self._counts.get(sink.table_id, 0) >= most:
+        if self.is_full(sink, most):
             self._refused_tables.add(sink.table_id)
             return None
-        slots = self._slots.get(sink.table_id)
-        app_id = f"{self._prefix_of(sink.table_id)}{0 if slots is None else slots.lowest_free}"
+        slot = self._slots.setdefault(sink.table_id, _Slots()).free_for(version, most)
+        if slot is None:
+            return None
+        app_id = f"{self._prefix_of(sink.table_id)}{slot}"
         return OpenWrite(version, app_id, sink.table_id, sink.address, sink.version, now_ms)
 
-    def is_overtaken(self, sink: Sink, version: int) -> bool:
-        """Return True if a fetch cannot open a write, since a later fetch has: its version would be below a known one.
-
-        Args:
-            version: offset of the fetch.
-        """
-        return version < self._highest.get(sink.table_id, version)
+    def is_full(self, sink: Sink, most: int) -> bool:
+        """Return True if as many writes are open for a sink as may be; else a later fetch gets one."""
+        return self._counts.get(sink.table_id, 0) >= most
 
     def opened(self, key: PartitionKey, write: OpenWrite) -> None:
         """Record that a write is open in a share-partition."""
         keys = self._keys.setdefault(write.version, set())
         if not keys:
-            self._highest[write.table_id] = max(write.version, self._highest.get(write.table_id, write.version))
             self._writes[write.version] = write
             self._counts[write.table_id] = self._counts.get(write.table_id, 0) + 1
             slots = self._slots.setdefault(write.table_id, _Slots())
             if (slot := self._slot_of(write)) is not None:
-                slots.use(slot)
+                slots.use(slot, write.version)
         keys.add(key)
 
     def closed(self, key: PartitionKey, version: int) -> None:
@@ -132,7 +140,7 @@ class GroupWrites:
         if (slot := self._slot_of(write)) is not None:
             self._slots[table_id].free(slot)
         if not self._counts[table_id]:
-            del self._counts[table_id], self._slots[table_id]
+            del self._counts[table_id]
         if table_id in self._refused_tables:
             self._refused_tables.discard(table_id)
             self._freed_tables.add(table_id)

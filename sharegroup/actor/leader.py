@@ -9,9 +9,10 @@ record log are not stored there: messages bring them again.
 1. Sessions of silent members end, then the locks that are due by then: an acknowledgement that was queued in time
    still counts.
 2. The sender is not silent any more. A message of the processor's own shows that the log works, so it ends the locks
-   of members that were silent for too long.
+   of members that were silent for too long (`holder_liveness.py`).
 3. The handler of the message's kind (`_receivers`) applies it. Requests of members are in `share_requests.py`; a fetch
-   is only parked there. A refused message changes nothing beyond steps 1 and 2.
+   is only parked there. Those of the coordinator are in `state_lifetimes.py`, what sinks say in `write_resolutions.py`.
+   A refused message changes nothing beyond steps 1 and 2.
 
 `finish` ends the cut; new locks run from its time:
 
@@ -30,7 +31,6 @@ them and held records come from indexes. Only a change of the configuration iter
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
 from sharegroup.actor.dead_letters import all_waiting, finish_written, new_dead_letters, queue_changed, status_row
@@ -38,6 +38,7 @@ from sharegroup.actor.descriptions import described_partitions
 from sharegroup.actor.effects import Effect, Persist, Send, Wake
 from sharegroup.actor.fetches import FetchService
 from sharegroup.actor.group_writes import GroupWrites
+from sharegroup.actor.holder_liveness import HolderLiveness
 from sharegroup.actor.holder_notices import HolderNotices
 from sharegroup.actor.holders import Holders
 from sharegroup.actor.initialization import UninitializedPartitions
@@ -51,22 +52,17 @@ from sharegroup.actor.redrive_requests import redrive
 from sharegroup.actor.share_requests import ShareRequests
 from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.actor.state_lifetimes import StateLifetimes
 from sharegroup.actor.write_resolutions import check_no_open_writes, named_partitions, resolve_write
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.core.record_state import Cause
-from sharegroup.core.records import PartitionKey, SharePartitionLimits, Transition
-from sharegroup.protocol.api_key import INTERNAL_KEYS, ActorRole, ApiKey
+from sharegroup.core.records import PartitionKey, SharePartitionLimits
+from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_description import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
-from sharegroup.protocol.group_messages import JOIN_EPOCH, LEAVE_EPOCH, ShareGroupHeartbeatRequest
 from sharegroup.protocol.internal_messages import (
-    DeleteShareGroupState,
     DlqStatusChanged,
-    InitializeShareGroupState,
     LogOffsets,
-    MemberEnded,
     ShareGroupConfigChanged,
-    ShareGroupStateDeleted,
 )
 from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, parsed, request
 from sharegroup.protocol.row_payloads import LastRequest
@@ -115,13 +111,17 @@ class Leader:
             self._sessions, self._partitions, self._holders, context.group_id, context.leader_epoch
         )
         self._silence = MemberSilence(self._config.share_member_silence_ms)
+        self._liveness = HolderLiveness(
+            self._sessions, self._partitions, self._holders, self._silence, self._requests, context.leader_epoch
+        )
         self._watches = LogWatches(self._sessions, self._partitions, self._uninitialized, self._offsets)
+        self._lifetimes = StateLifetimes(
+            self._partitions, self._uninitialized, self._sessions, self._watches, self._offsets, self._row
+        )
         self._wake_ms: int | None = None
         self._effects: list[Effect] = []
-        self._postponed: list[LoggedRequest] = []
-        """Deletions and initialisations that wait until open writes are decided; the coordinator repeats lost ones."""
-        self._early_rows: list[tuple[int, StateRow]] = []
-        """(offset, row) of changes before the cut's end: status rows, and rows of states that end in it."""
+        self._status_rows: list[tuple[int, StateRow]] = []
+        """(offset, row) of changes of the group's status."""
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
             ApiKey.SHARE_FETCH: self._fetch,
             ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
@@ -132,9 +132,9 @@ class Leader:
             ApiKey.DLQ_WRITTEN: lambda message: finish_written(message, self._partitions, self._limits),
             ApiKey.DLQ_STATUS_CHANGED: self._dlq_status_changed,
             ApiKey.TICK: self._tick,
-            ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
-            ApiKey.MEMBER_ALIVE: self._member_alive,
-            ApiKey.MEMBER_ENDED: self._member_ended,
+            ApiKey.SHARE_GROUP_HEARTBEAT: self._liveness.heartbeat,
+            ApiKey.MEMBER_ALIVE: self._liveness.member_alive,
+            ApiKey.MEMBER_ENDED: lambda message: self._liveness.member_ended(message, self._limits),
             ApiKey.PAUSE_SHARE_GROUP: self._pause,
             ApiKey.RESUME_SHARE_GROUP: self._resume,
             ApiKey.REDRIVE_SHARE_GROUP_RECORDS: self._redrive,
@@ -152,14 +152,15 @@ class Leader:
         """
         # 1. Time.
         self._sessions.end_silent(message.time_ms)
-        self._expire_locks(message)
+        self._liveness.expire_locks(message, self._limits)
         # 2. Silence.
-        self._note_sender(message)
+        self._liveness.note_sender(message, self._limits)
         # 3. The message.
         open_count = len(self._partitions.writes)
         self._receivers[message.envelope.api_key](message)
-        if self._postponed and len(self._partitions.writes) < open_count:
-            self._end_postponed(message)
+        if len(self._partitions.writes) < open_count:
+            for postponed in self._lifetimes.take_postponed(message):
+                self._receivers[postponed.envelope.api_key](postponed)
 
     def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
         """Serve the waiting fetches, and return the effects of the cut."""
@@ -179,7 +180,8 @@ class Leader:
         self._watches.settle(new_fetches, self._isolation_level)
         # 3. Rows.
         rows = [
-            self._context.addressed(row, offset, time) for offset, row in (*self._early_rows, *self._rows(last_offset))
+            self._context.addressed(row, offset, time)
+            for offset, row in (*self._status_rows, *self._lifetimes.take_rows(), *self._rows(last_offset))
         ]
         # 4. Effects.
         group_id = self._context.group_id
@@ -194,7 +196,7 @@ class Leader:
             *self._sessions.take_count(group_id, expired_count),
             *self._wake(time.lock_start_ms),
         ]
-        self._effects, self._early_rows = [], []
+        self._effects, self._status_rows = [], []
         return effects
 
     def describe(self, envelope: RequestEnvelope) -> ErrorResponse:
@@ -252,59 +254,16 @@ class Leader:
         self._requests.acknowledge(message, self._limits)
 
     def _initialize(self, message: LoggedRequest) -> None:
-        keys = self._uninitialized.ask(parsed(InitializeShareGroupState, message.envelope.body))
-        self._start(keys, message)
-        self._postpone(keys, message)
+        for body in self._lifetimes.initialize(message, self._config):
+            self._send(ApiKey.SHARE_GROUP_STATE_INITIALIZED, body)
 
     def _start(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
-        """Create the state of those share-partitions that wait for one and can start now."""
-        for body in self._uninitialized.start(keys, self._config, partial(self._end_state, message=message), message):
+        for body in self._lifetimes.start(keys, message, self._config):
             self._send(ApiKey.SHARE_GROUP_STATE_INITIALIZED, body)
-            for topic in body.topics:
-                for partition in topic.partitions:
-                    self._sessions.led_changed((topic.topic_id, partition.partition_index))
-        self._watches.unsettled.update(keys)
 
     def _delete_state(self, message: LoggedRequest) -> None:
-        body = parsed(DeleteShareGroupState, message.envelope.body)
-        topic_ids = list(dict.fromkeys(body.topic_ids))
-        of_topics = (led for topic_id in topic_ids for led in self._partitions.of_topic(topic_id))
-        ending = [led for led in of_topics if led.share_partition.state_epoch <= body.state_epoch]
-        for led in ending:
-            led.is_ending = True
-        if self._postpone([led.key for led in ending], message):
-            return
-        for led in ending:
-            self._end_state(led, message)
-            self._early_rows.append((message.offset, led.tombstone()))
-            self._partitions.remove(led.key)
-            self._sessions.led_changed(led.key)
-            self._watches.unsettled.add(led.key)
-        self._watches.unsettled.update(self._uninitialized.forget(topic_ids, body.state_epoch))
-        self._offsets.forget(topic_id for topic_id in topic_ids if not self._partitions.has_topic(topic_id))
-        response = ShareGroupStateDeleted(state_epoch=body.state_epoch, topic_ids=body.topic_ids)
-        self._send(ApiKey.SHARE_GROUP_STATE_DELETED, response)
-
-    def _postpone(self, keys: Iterable[PartitionKey], message: LoggedRequest) -> bool:
-        """Keep a message for later if share-partitions whose state it ends have open writes; return True then."""
-        ending = [led for key in keys if (led := self._partitions.get(key)) is not None and led.is_ending]
-        is_postponed = any(led.share_partition.open_writes for led in ending)
-        if is_postponed:
-            self._partitions.changed.update(led.key for led in ending)
-            self._postponed.append(message)
-        return is_postponed
-
-    def _end_postponed(self, message: LoggedRequest) -> None:
-        """Apply the messages again that waited for open writes, now that some are decided."""
-        postponed, self._postponed = self._postponed, []
-        for each in postponed:
-            self._receivers[each.envelope.api_key](each._replace(offset=message.offset, time_ms=message.time_ms))
-
-    def _end_state(self, led: LedPartition, message: LoggedRequest) -> None:
-        """Keep the changes of a state that ends: their row precedes its tombstone, or the state that replaces it."""
-        row = self._row(led)
-        if row is not None:
-            self._early_rows.append((message.offset, row))
+        for body in self._lifetimes.delete(message):
+            self._send(ApiKey.SHARE_GROUP_STATE_DELETED, body)
 
     def _log_offsets(self, message: LoggedRequest) -> None:
         topics = parsed(LogOffsets, message.envelope.body).topics
@@ -351,7 +310,7 @@ class Leader:
 
     def _dlq_status_changed(self, message: LoggedRequest) -> None:
         self._dead_letter_failure = parsed(DlqStatusChanged, message.envelope.body).failure
-        self._early_rows.append((message.offset, status_row(message)))
+        self._status_rows.append((message.offset, status_row(message)))
 
     def _pause(self, message: LoggedRequest) -> None:
         self._paused_at_offset = message.offset
@@ -386,61 +345,6 @@ class Leader:
         """Handle a Tick: `receive` has already ended the due locks and sessions."""
         if self._wake_ms is not None:
             self._wake_ms = _CONSUMED
-
-    def _note_sender(self, message: LoggedRequest) -> None:
-        """Reset the silence of a message's sender; the processor's own message shows that the log works."""
-        envelope = message.envelope
-        if envelope.api_key not in INTERNAL_KEYS:
-            self._silence.heard(envelope.member_id, message.time_ms)
-        elif envelope.leader_epoch == self._context.leader_epoch:
-            for member_id in self._silence.take_silent(message.time_ms, self._holders.member_ids):
-                self._release(member_id, message, Cause.MEMBER_SILENT)
-
-    def _heartbeat(self, message: LoggedRequest) -> None:
-        """Record the process of a member that joins or leaves; the coordinator handles all else."""
-        member_id, member_epoch = message.envelope.member_id, message.envelope.body.get("member_epoch")
-        if member_epoch == LEAVE_EPOCH:
-            self._holders.forget(member_id)
-        if isinstance(member_epoch, int) and member_epoch != JOIN_EPOCH:
-            return
-        body = parsed(ShareGroupHeartbeatRequest, message.envelope.body)
-        if body.member_epoch == JOIN_EPOCH:
-            self._holders.record_join(member_id, body.client_process)
-
-    def _member_alive(self, message: LoggedRequest) -> None:
-        """Count the silence of a member from now on: another process gives its signs of life."""
-        member_id = message.envelope.member_id
-        if member_id in self._holders.member_ids:
-            self._silence.watch(member_id, message.time_ms)
-
-    def _member_ended(self, message: LoggedRequest) -> None:
-        member_id = parsed(MemberEnded, message.envelope.body).member_id
-        self._release(member_id, message, Cause.MEMBER_ENDED)
-        self._holders.forget(member_id)
-        session = self._sessions.get(member_id)
-        if session is not None:
-            self._sessions.close(session)
-
-    def _release(self, member_id: str, message: LoggedRequest, cause: Cause) -> None:
-        """Release all records of a member that is gone, and acquire no more for it."""
-        session = self._sessions.get(member_id)
-        if session is not None:
-            self._requests.respond_without_records(session, message.time_ms)
-        for led in self._partitions.held_by(member_id):
-            released = led.share_partition.release_member(member_id, self._limits, message.time_ms, cause)
-            self._partitions.record(led, released, message.time_ms, message.offset)
-
-    def _expire_locks(self, message: LoggedRequest) -> None:
-        holders: set[str] = set()
-        for led in self._partitions.take_due_locks(message.time_ms):
-            ended = led.share_partition.expire_locks(self._limits, message.time_ms)
-            self._partitions.record(led, ended, message.time_ms, message.offset)
-            holders.update(record.member_id for record in ended if isinstance(record, Transition))
-        for member_id in sorted(holders):
-            # If the member has crashed, its fetch would lock the records once more; a live one sends another fetch.
-            session = self._sessions.get(member_id)
-            if session is not None:
-                self._requests.respond_without_records(session, message.time_ms)
 
     def _rows(self, last_offset: int) -> list[tuple[int, StateRow]]:
         rows = (self._row(led) for led in self._partitions.take_touched())

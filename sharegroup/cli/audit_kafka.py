@@ -20,6 +20,9 @@ from sharegroup.cli.kafka_flags import KafkaSource, needs_kafka
 from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, shown, table
 from sharegroup.errors import ConfigurationError, GroupIdNotFoundError
 from sharegroup.exit_code import ExitCode
+from sharegroup.logs.log_clock import wall_ms
+from sharegroup.state.described_writes import described_writes
+from sharegroup.state.fold import fold
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.row_filter import RowFilter
 
@@ -37,7 +40,9 @@ def export(group_id: str | None, dump: Path | None, site: Site) -> None:
     """Print the records that Kafka would have written, each as a line of JSON.
 
     They are the states of share-partitions in __share_group_state, and the groups' members, epochs and topics in
-    __consumer_offsets. Key and value are there by field, and as the bytes that Kafka writes, in base64.
+    __consumer_offsets. Key and value are there by field, and as the bytes that Kafka writes, in base64. Kafka has no
+    open writes: their records are as before their acquisition, and a line on standard error counts them. Who continues
+    from such records may write their results twice; `migrate to-kafka` refuses to.
 
     \b
     Example:
@@ -49,6 +54,7 @@ def export(group_id: str | None, dump: Path | None, site: Site) -> None:
         raise GroupIdNotFoundError(f"Group {group_id} is not in the state table.", "Check its name.")
     records = kafka_records(shown(rows, "exporting"))
     documents = (record_document(record) for record in records)
+    _warn_of_open_writes(site, group_id)
     if dump is None:
         for document in documents:
             click.echo(_line(document))
@@ -64,6 +70,19 @@ def export(group_id: str | None, dump: Path | None, site: Site) -> None:
         raise ConfigurationError(
             f"The folder {dump} cannot be written: {error}.", "Free space there, or name a folder on another disk."
         ) from error
+
+
+def _warn_of_open_writes(site: Site, group_id: str | None) -> None:
+    """Say how many records are exported as AVAILABLE although their results may be in a sink."""
+    groups = fold(StateTableReader(site.state_table_path).recovery_rows(group_id)).groups.values()
+    writes = [write for group in groups for write in described_writes(group, wall_ms())]
+    if writes:
+        record_count = sum(write.locked_count + write.resolving_count for write in writes)
+        click.echo(
+            f"{counted(record_count, 'record')} of {counted(len(writes), 'open write')} are AVAILABLE in the export, "
+            "with the deliveries before: whether their results are in the sink is not known yet.",
+            err=True,
+        )
 
 
 def _write_dump(folder: Path, documents: Iterable[Mapping[str, object]]) -> None:

@@ -72,6 +72,12 @@ def _partition_parts(partition: Mapping[str, Any]) -> Iterator[RenderableType]:
         rows.append((_offsets(run), run["state"], run["delivery_count"], holder, rest))
     if rows:
         yield table(("OFFSETS", "STATE", "DELIVERIES", "MEMBER", "LOCK-LEFT"), rows, ("DELIVERIES", "LOCK-LEFT"))
+    writes = [
+        (write["address"], write["version"], _offsets(write), f"{write['age_ms']:,} ms")
+        for write in partition["open_writes"][:_SHOWN_RANGES]
+    ]
+    if writes:
+        yield table(("SINK", "OPEN-WRITE", "WITHIN-OFFSETS", "AGE"), writes, ("OPEN-WRITE", "AGE"))
     yield from _more(len(partition["runs"]), "run")
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from sharegroup.audit.replay.request_replay import RequestReplay
 from sharegroup.audit.replay.verify_requests import RequestVerification, verify_requests
-from sharegroup.audit.verification.findings import Finding, Verification
-from sharegroup.cli.audit_source import table_access
+from sharegroup.audit.sinks.verify_sinks import verify_sinks
+from sharegroup.audit.verification.findings import Verification
+from sharegroup.cli.audit_findings import finding_document, print_findings
+from sharegroup.cli.audit_sinks import print_sinks, sinks_document
+from sharegroup.cli.audit_source import rows_of, table_access
 from sharegroup.cli.flags import Site, needs_state_table
-from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, progress_bar, table
+from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, progress_bar
+from sharegroup.cli.sink_options import sink_config_option, sink_options
 from sharegroup.errors import GroupIdNotFoundError, LogError, StateTableError, UnknownTopicError
 from sharegroup.exit_code import ExitCode
 from sharegroup.logs.open import open_log
@@ -26,17 +30,35 @@ from sharegroup.logs.open import open_log
     help="Replay the request log, too. Without the flag it is replayed if the log can be opened, and never with "
     "--group.",
 )
+@click.option(
+    "--sink",
+    "sinks",
+    metavar="PATH",
+    multiple=True,
+    help="Compare the writes of members with this Delta table, too; repeatable.",
+)
+@sink_config_option
 @needs_state_table
 @output_option
 @click.pass_context
 def verify_command(
-    ctx: click.Context, group_id: str | None, with_requests: bool | None, site: Site, output: str
+    ctx: click.Context,
+    group_id: str | None,
+    with_requests: bool | None,
+    sinks: tuple[str, ...],
+    sink_config: Path | None,
+    site: Site,
+    output: str,
 ) -> None:
     """Check the state table against its own history, and against the request log.
 
     Each data file, commit, transition, start offset and snapshot is checked. Then the requests that are still in the
     request log are applied again, and must give the same rows and responses. The exit code is 1 when something does not
     add up. A group whose dead-letter records cannot be written is reported, too; it is no error of the table.
+
+    With --sink each accepted record must be in a commit of the sink, each commit of a write must have accepted records,
+    and no record may be in two. Where the sink has the columns topic, partition and offset, its rows are compared, too.
+    Records whose results a RESTORE of the sink has undone are listed.
 
     The settings must be those of the processor: limits, and names of topics.
 
@@ -45,6 +67,7 @@ def verify_command(
       sharegroup audit verify
       sharegroup audit verify --group orders --output json
       sharegroup audit verify --no-requests
+      sharegroup audit verify --sink results
     """
     with progress_bar("verify") as progress:
         verification = table_access().verify(site.state_table_path, site.settings.broker, group_id, progress)
@@ -54,13 +77,18 @@ def verify_command(
     not_replayed: str | None = None
     if with_requests or (with_requests is None and group_id is None):
         replay, not_replayed = _replayed(site, is_required=bool(with_requests))
+    reconciled = verify_sinks(rows_of(site), sinks, group_id, sink_options(sink_config)) if sinks else None
     if output == JSON:
-        print_json({**_document(verification, replay), "requests_error": not_replayed})
+        of_sinks = None if reconciled is None else sinks_document(reconciled)
+        print_json({**_document(verification, replay), "requests_error": not_replayed, "sinks": of_sinks})
     else:
         _print(verification, replay)
+        if reconciled is not None:
+            print_sinks(reconciled)
         if not_replayed is not None:
             print_text(f"The request log was not replayed: {not_replayed}")
-    if verification.finding_count or (replay is not None and replay.finding_count):
+    counts = [checked.finding_count for checked in (verification, replay, reconciled) if checked is not None]
+    if any(counts):
         ctx.exit(ExitCode.FAILED)
 
 
@@ -85,15 +113,7 @@ def _document(verification: Verification, replay: RequestVerification | None) ->
         "transition_count": verification.transition_count,
         "segment_count": verification.segment_count,
         "finding_count": verification.finding_count + (replay.finding_count if replay is not None else 0),
-        "findings": [
-            {
-                "location": finding.location,
-                "request_offset": None if finding.request_offset < 0 else finding.request_offset,
-                "invariant": finding.violation.invariant,
-                "detail": finding.violation.detail,
-            }
-            for finding in findings
-        ],
+        "findings": [finding_document(finding) for finding in findings],
         "degraded": [
             {"group_id": group_id, "reason": reason} for group_id, reason in sorted(verification.degraded.items())
         ],
@@ -120,23 +140,15 @@ def _document(verification: Verification, replay: RequestVerification | None) ->
 def _print(verification: Verification, replay: RequestVerification | None) -> None:
     rows, transitions = counted(verification.row_count, "row"), counted(verification.transition_count, "transition")
     print_text(f"Replayed {rows} with {transitions}: {counted(verification.finding_count, 'finding')}.")
-    _print_findings(verification.findings, verification.finding_count)
+    print_findings(verification.findings, verification.finding_count)
     if replay is not None:
         print_text(
             f"Applied {counted(replay.message_count, 'request')} of {counted(replay.commit_count, 'commit')} again, "
             f"and compared {counted(replay.row_count, 'row')} and {counted(replay.response_count, 'response')}: "
             f"{counted(replay.finding_count, 'finding')}."
         )
-        _print_findings(replay.findings, replay.finding_count)
+        print_findings(replay.findings, replay.finding_count)
         for gap in replay.gaps:
             print_text(f"Not replayed: {gap}")
     for group_id, reason in sorted(verification.degraded.items()):
         print_text(f"Group {group_id} has records that wait for their dead-letter records: {reason}")
-
-
-def _print_findings(findings: Sequence[Finding], count: int) -> None:
-    if findings:
-        cells = [(finding.location, finding.violation.invariant, finding.violation.detail) for finding in findings]
-        print_text("", table(("LOCATION", "INVARIANT", "DETAIL"), cells))
-    if count > len(findings):
-        print_text(f"Only {counted(len(findings), 'finding')} are shown.")

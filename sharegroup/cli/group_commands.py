@@ -28,6 +28,7 @@ from sharegroup.cli.group_view import (
     offsets_table,
     problem_text,
     read_groups,
+    sinks_table,
     state_table,
     summary,
 )
@@ -139,8 +140,8 @@ def describe(
     """Show a group: state, quarantine, share-partitions, members and the locks that end first.
 
     START-OFFSET is the share-partition start offset (SPSO), LAG counts records that are not finished, IN-FLIGHT the
-    offsets from the SPSO to the last one that was ever acquired, LOCKED the records that a member holds. JSON always
-    has everything.
+    offsets from the SPSO to the last one that was ever acquired, LOCKED the records that a member holds. RESOLVING
+    records wait until their sink says whether it has their results. JSON always has everything.
 
     \b
     Example:
@@ -178,6 +179,8 @@ def _parts(group: GroupDescription, section: str | None, verbose: bool) -> Itera
         yield members_table(group, verbose, is_alone)
     if section == "locks" or (section is None and group.locks):
         yield from locks_table(group, verbose, None if section else SHOWN_LOCKS)
+    if section is None and group.sinks:
+        yield sinks_table(group)
 
 
 _OUTER_COMMA = re.compile(r",(?=[^\]]*(?:\[|$))")

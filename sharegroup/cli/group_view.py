@@ -94,6 +94,7 @@ def summary(group: GroupDescription) -> dict[str, object]:
         "lag": group.lag,
         "in_flight_count": group.in_flight_count,
         "locked_count": group.locked_count,
+        "resolving_count": group.resolving_count,
     }
 
 
@@ -144,9 +145,25 @@ def offsets_table(group: GroupDescription, verbose: bool, names_group: bool) -> 
             "LAG": partition.lag,
             "IN-FLIGHT": partition.in_flight_count,
             "LOCKED": partition.locked_count,
+            **({"RESOLVING": partition.resolving_count} if group.open_writes else {}),
         }
         rows.append(cells)
     return _table_of_cells(rows, {"GROUP", "TOPIC"})
+
+
+def sinks_table(group: GroupDescription) -> Table:
+    """Return a table with the open writes of a group by sink."""
+    rows = [
+        {
+            "SINK": sink.address,
+            "OPEN-WRITES": sink.open_count,
+            "IN-DOUBT": sink.in_doubt_count,
+            "RESOLVING": sink.resolving_count,
+            "OLDEST": None if sink.oldest_in_doubt_ms is None else duration_text(sink.oldest_in_doubt_ms / 1_000),
+        }
+        for sink in group.sinks
+    ]
+    return _table_of_cells(rows, {"SINK"})
 
 
 def members_table(group: GroupDescription, verbose: bool, names_group: bool) -> RenderableType:
@@ -225,6 +242,12 @@ def problems(group: GroupDescription) -> Iterator[str]:
         yield f"PAUSED: {group.pause_reason}" if group.pause_reason else "PAUSED"
     if group.dead_letter_failure:
         yield f"DEAD LETTERS WAIT: {group.dead_letter_failure}"
+    for sink in group.late_sinks:
+        age = duration_text((sink.oldest_in_doubt_ms or 0) / 1_000)
+        yield (
+            f"SINK NOT ASKED: {counted(sink.in_doubt_count, 'write')} into {sink.address} of up to {age} ago wait for "
+            f"a member that reaches it; else run `sharegroup groups resolve --group {group.group_id}`."
+        )
 
 
 def relative_time_text(after_ms: int) -> str:

@@ -67,8 +67,9 @@ def to_kafka(
 
     Kafka takes over the start offset of each share-partition, and nothing else: it delivers again what is finished
     above it, and begins all delivery counts at 0. With --drain the group acquires no new records until nothing is
-    finished above a start offset, locked, or waiting for its dead letter; then nothing accepted is delivered again. In
-    the end the group is paused here. `sharegroup groups resume` takes it back, after share.drain.enable is deleted.
+    finished above a start offset, locked, or waiting for its dead letter; then nothing accepted is delivered again. A
+    group with open writes is refused until they are resolved. In the end the group is paused here. `sharegroup groups
+    resume` takes it back, after share.drain.enable is deleted.
 
     \b
     Example:
@@ -164,7 +165,10 @@ def _show(group_id: str, moved: list[PartitionHandover], commands: list[str], ou
     if output == JSON:
         print_json({"group_id": group_id, "partitions": moved, "commands": commands})
         return
-    titles = ("TOPIC", "PARTITION", "START-OFFSET", "DELIVERED-AGAIN", "LOCKED", "DEAD-LETTERS", "LOST-COUNTS")
+    titles = (
+        *("TOPIC", "PARTITION", "START-OFFSET", "DELIVERED-AGAIN"),
+        *("LOCKED", "DEAD-LETTERS", "OPEN-WRITES", "LOST-COUNTS"),
+    )
     rows = [
         (
             each.topic,
@@ -173,6 +177,7 @@ def _show(group_id: str, moved: list[PartitionHandover], commands: list[str], ou
             each.redelivered_count,
             each.locked_count,
             each.waiting_dead_letter_count,
+            each.open_write_count,
             sum(each.lost_delivery_counts.values()),
         )
         for each in moved

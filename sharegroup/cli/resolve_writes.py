@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-from sharegroup.cli.flags import PROPERTIES_FILE, Site, needs_groups, read_properties, timeout_option
+from sharegroup.cli.flags import Site, needs_groups, timeout_option
 from sharegroup.cli.group_view import read_groups
 from sharegroup.cli.output import JSON, end_with_failures, output_option, print_json, print_text, table
+from sharegroup.cli.sink_options import sink_config_option, sink_options
 from sharegroup.client.write_decisions import GroupWrite, open_write, open_writes
 from sharegroup.errors import InvalidRequestError, ShareGroupError, SinkError
 from sharegroup.logs.port import Log
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
 
 _WRITTEN, _NOT_WRITTEN = "written", "not-written"
-_STORAGE = "sink.storage."
 
 _CONSEQUENCES = {
     _WRITTEN: "Its records are accepted, and never delivered again. Those whose results are not in the sink are lost.",
@@ -26,12 +26,7 @@ _CONSEQUENCES = {
 
 @click.command("resolve")
 @click.option("--group", "group_id", metavar="GROUP", required=True, help="The share group.")
-@click.option(
-    "--sink-config",
-    metavar="FILE",
-    type=PROPERTIES_FILE,
-    help=f"File of the sink's options, a line {_STORAGE}K=V each.",
-)
+@sink_config_option
 @click.option("--dry-run", is_flag=True, help="Only list the open writes.")
 @click.option("--write", "version", metavar="WRITE", type=click.IntRange(min=0), help="Decide this write by hand.")
 @click.option("--as", "decision", type=click.Choice([_WRITTEN, _NOT_WRITTEN]), help="What it is, with --write.")
@@ -81,16 +76,9 @@ def resolve(
             _decide(site, opened, group_id, write, decision, reason, timeout_ms, output, execute=execute)
             return
         writes = open_writes(group)
-        options = {} if sink_config is None else read_properties(sink_config, ())
-        results = {} if dry_run else _resolved(site, opened, group_id, writes, _storage(options), timeout_ms)
+        results = {} if dry_run else _resolved(site, opened, group_id, writes, sink_options(sink_config), timeout_ms)
     _show(group_id, writes, results, output)
     end_with_failures({f"write {v}": result for v, result in results.items() if isinstance(result, ShareGroupError)})
-
-
-def _storage(options: Mapping[str, str]) -> dict[str, str]:
-    if unknown := next((key for key in options if not key.startswith(_STORAGE)), None):
-        raise click.BadParameter(f"{unknown!r} is no key {_STORAGE}….", param_hint="--sink-config")
-    return {key.removeprefix(_STORAGE).lower(): value for key, value in options.items()}
 
 
 def _resolved(

@@ -85,7 +85,9 @@ class _Frame:
 
     def parts(self) -> list[RenderableType]:
         """Return the table and the problems of groups."""
-        titles = ("GROUP", "STATE", "#MEM", "LAG", "IN-FLIGHT", "LOCKED", "LOCK-ENDS", "ACCEPTED/S")
+        has_writes = any(group.open_writes for group in self.groups)
+        resolving = ("RESOLVING",) if has_writes else ()
+        titles = ("GROUP", "STATE", "#MEM", "LAG", "IN-FLIGHT", "LOCKED", *resolving, "LOCK-ENDS", "ACCEPTED/S")
         rows = [
             (
                 group.group_id,
@@ -94,6 +96,7 @@ class _Frame:
                 group.lag,
                 group.in_flight_count,
                 group.locked_count,
+                *((group.resolving_count,) if has_writes else ()),
                 relative_time_text(group.locks[0].remaining_ms) if group.locks else None,
                 f"{self.accepted_per_s(group):,.1f}",
             )

@@ -13,6 +13,13 @@ from sharegroup.logs.log_clock import wall_ms
 from sharegroup.logs.port import Log, PartitionOffsets
 from sharegroup.logs.topic_offsets import TopicOffsets, topic_offsets
 from sharegroup.protocol.group_description import GroupStateName
+from sharegroup.state.described_writes import (
+    OpenWriteDescription,
+    SinkDescription,
+    described_sinks,
+    described_writes,
+    late_sinks,
+)
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
 
 
@@ -58,6 +65,7 @@ class PartitionDescription:
             without those that were deleted.
         in_flight_count: number of offsets from the SPSO to the last one that was ever acquired.
         delayed_count: number of available records that no member receives yet: they were returned with a delay.
+        resolving_count: number of records whose results may be in a sink: their write is in doubt.
         delivery_complete_count: number of finished records at or above the SPSO.
         state_epoch: fencing epoch of the durable state.
         leader_epoch: leader epoch of the processor that last wrote the group.
@@ -72,6 +80,7 @@ class PartitionDescription:
     in_flight_count: int | None
     locked_count: int
     delayed_count: int
+    resolving_count: int
     delivery_complete_count: int | None
     state_epoch: int | None
     leader_epoch: int | None
@@ -131,6 +140,9 @@ class GroupDescription:
         members: members, by client id and member id.
         partitions: share-partitions, by topic and partition.
         locks: locks, ordered by deadline.
+        open_writes: writes into sinks that are not closed, the oldest first.
+        sinks: sinks of these, by address.
+        late_sinks: sinks that nobody has asked for long about a write in doubt.
         quarantine: failed actors; empty when the group works.
         dead_letter_failure: reason why dead-letter records cannot be written; empty when they can.
     """
@@ -142,6 +154,9 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     partitions: tuple[PartitionDescription, ...]
     locks: tuple[LockDescription, ...]
+    open_writes: tuple[OpenWriteDescription, ...]
+    sinks: tuple[SinkDescription, ...]
+    late_sinks: tuple[SinkDescription, ...]
     quarantine: tuple[QuarantineDescription, ...]
     is_paused: bool
     pause_reason: str
@@ -168,6 +183,11 @@ class GroupDescription:
         """Number of available records that no member receives yet."""
         return sum(partition.delayed_count for partition in self.partitions)
 
+    @property
+    def resolving_count(self) -> int:
+        """Number of records whose results may be in a sink."""
+        return sum(partition.resolving_count for partition in self.partitions)
+
 
 def described_groups(log: Log, groups: Sequence[FoldedGroup], broker: BrokerConfig) -> list[GroupDescription]:
     """Return the descriptions of groups, with the present offsets of the log."""
@@ -187,6 +207,9 @@ def described(group: FoldedGroup, offsets: TopicOffsets, broker: BrokerConfig, n
         InvalidConfigError: the group's stored configuration has a key or value that this release does not know.
     """
     metadata = group.metadata
+    config = tuple(described_config(metadata.config_overrides, broker))
+    writes = described_writes(group, now_ms)
+    sinks = described_sinks(writes)
     return GroupDescription(
         group_id=group.group_id,
         state=_state_name(group),
@@ -197,11 +220,14 @@ def described(group: FoldedGroup, offsets: TopicOffsets, broker: BrokerConfig, n
             sorted(_partitions(group, offsets, now_ms), key=lambda folded: (folded.topic, folded.partition))
         ),
         locks=tuple(sorted(_locks(group, now_ms), key=lambda lock: (lock.deadline_ms, lock.topic, lock.partition))),
+        open_writes=writes,
+        sinks=sinks,
+        late_sinks=tuple(late_sinks(sinks, {each.key: each.value for each in config})),
         quarantine=tuple(QuarantineDescription(role.value, why) for role, why in sorted(group.failures.items())),
         is_paused=metadata.pause is not None,
         pause_reason="" if metadata.pause is None else metadata.pause.reason,
         dead_letter_failure=group.dead_letter_failure,
-        config=tuple(described_config(metadata.config_overrides, broker)),
+        config=config,
     )
 
 
@@ -267,6 +293,7 @@ def _partitions(group: FoldedGroup, offsets: TopicOffsets, now_ms: int) -> Itera
                     None,
                     0,
                     0,
+                    0,
                     None,
                     None,
                     None,
@@ -294,6 +321,7 @@ def _initialized(
         engine.next_offset - engine.start_offset,
         sum(run.size for run in engine.runs if run.state is RecordState.ACQUIRED),
         sum(run.size for run in engine.runs if run.state is RecordState.AVAILABLE and run.deadline_ms > now_ms),
+        sum(run.size for run in engine.runs if run.state is RecordState.RESOLVING),
         engine.delivery_complete_count,
         engine.state_epoch,
         leader_epoch,

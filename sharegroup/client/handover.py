@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.write_decisions import open_writes
-from sharegroup.core.record_state import RecordState
+from sharegroup.core.record_state import UNDECIDED_STATES, RecordState
 from sharegroup.errors import GroupNotDrainedError
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
 
@@ -166,7 +166,7 @@ def _partition(folded: FoldedPartition) -> PartitionHandover:
     counts: Counter[int] = Counter()
     for run in engine.runs:
         states[run.state] += run.size
-        if run.state in (RecordState.AVAILABLE, RecordState.ACQUIRED) and run.delivery_count:
+        if run.state in (RecordState.AVAILABLE, *UNDECIDED_STATES) and run.delivery_count:
             counts[run.delivery_count] += run.size
     return PartitionHandover(
         folded.topic,

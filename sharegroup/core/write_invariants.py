@@ -81,7 +81,7 @@ def intended_end_is_applied(
 def write_opens_and_closes_once(
     before: SharePartition, record: SharePartitionRecord, circumstances: Circumstances
 ) -> list[Violation]:
-    """Check that versions of a table's writes rise, and that a write is closed when no record has it any more.
+    """Check that no two open writes have one version or one application id, and that none closes with records.
 
     No exceptions.
     """
@@ -90,11 +90,9 @@ def write_opens_and_closes_once(
 
 def _write_details(before: SharePartition, record: SharePartitionRecord) -> Iterator[str]:
     if isinstance(record, WriteOpened):
-        table_id = record.write.table_id
-        known = (version for version, opened in before.open_writes.items() if opened.write.table_id == table_id)
-        highest = max(known, default=NO_WRITE)
-        if record.write.version <= highest:
-            yield f"write {record.write.version} opens after write {highest}"
+        for version, opened in before.open_writes.items():
+            if version == record.write.version or opened.write.app_id == record.write.app_id:
+                yield f"write {record.write.version} of {record.write.app_id} opens while write {version} is open"
     elif isinstance(record, WriteClosed):
         if record.version not in before.open_writes:
             yield f"write {record.version} closes, but is not open"

@@ -378,6 +378,27 @@ ARCHIVING_RECORDS = own(
     Source.STATE,
     "Records that wait for their dead-letter record; the start offset waits with them.",
 )
+RESOLVING_RECORDS = own(
+    Kind.GAUGE,
+    "resolving_records",
+    SHARE_PARTITION,
+    Source.STATE,
+    "Records whose delivery has ended, and of which it is not known yet whether their sink has their results.",
+)
+SINK = ("group", "sink")
+OPEN_WRITES = own(
+    Kind.GAUGE, "open_writes", SINK, Source.STATE, "Writes into a sink that are not closed, of members at work, too."
+)
+WRITES_IN_DOUBT = own(
+    Kind.GAUGE, "writes_in_doubt", SINK, Source.STATE, "Those of them that somebody has to look up in the sink."
+)
+OLDEST_WRITE_IN_DOUBT_SECONDS = own(
+    Kind.GAUGE,
+    "oldest_write_in_doubt_seconds",
+    SINK,
+    Source.STATE,
+    "Time since the acquisition of the oldest of these, 0 without one; it rises while nobody reaches the sink.",
+)
 TRANSITIONS = own(
     Kind.COUNTER, "transitions", ("group", "topic", "cause"), Source.ROWS, "Changes of a record's state, by cause."
 )

@@ -36,10 +36,13 @@ from sharegroup.metrics.catalogue import (
     LOCKED_RECORDS,
     MEMBERS,
     NUM_PARTITIONS,
+    OLDEST_WRITE_IN_DOUBT_SECONDS,
+    OPEN_WRITES,
     PAUSED,
     QUARANTINED,
     RECORD_ACKNOWLEDGEMENTS,
     REDELIVERIES,
+    RESOLVING_RECORDS,
     SHARE_GROUP_COUNT,
     SHARE_GROUP_REBALANCE_COUNT,
     SPAN_FULL,
@@ -47,10 +50,12 @@ from sharegroup.metrics.catalogue import (
     TRANSITIONS,
     WINDOW_RECORDS,
     WRITE_TOTAL,
+    WRITES_IN_DOUBT,
 )
 from sharegroup.metrics.registry import Gauge, Increment, Labels, MetricsRegistry
 from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.state.described_writes import described_sinks, described_writes
 from sharegroup.state.fold import (
     SHARE_PARTITION_TYPES,
     FoldedGroup,
@@ -246,6 +251,11 @@ def _group_gauges(group: FoldedGroup, offsets: TopicOffsets, broker: BrokerConfi
     yield Gauge(QUARANTINED, labels, bool(group.failures))
     yield Gauge(PAUSED, labels, group.metadata.pause is not None)
     yield Gauge(DEAD_LETTERS_FAILING, labels, bool(group.dead_letter_failure))
+    for sink in described_sinks(described_writes(group, now_ms)):
+        of_sink = (*labels, sink.address)
+        yield Gauge(OPEN_WRITES, of_sink, sink.open_count)
+        yield Gauge(WRITES_IN_DOUBT, of_sink, sink.in_doubt_count)
+        yield Gauge(OLDEST_WRITE_IN_DOUBT_SECONDS, of_sink, (sink.oldest_in_doubt_ms or 0) / 1_000)
     limits = effective_group_config(broker, group.metadata.config_overrides).share_partition_limits
     for key, folded in group.partitions.items():
         of_partition, engine = (*labels, folded.topic, str(folded.partition)), folded.share_partition
@@ -269,6 +279,7 @@ def _partition_gauges(
     yield Gauge(SPAN_FULL, labels, engine.is_span_full(limits))
     yield Gauge(SUSPECT_RECORDS, labels, suspect_count)
     yield Gauge(ARCHIVING_RECORDS, labels, sizes[RecordState.ARCHIVING])
+    yield Gauge(RESOLVING_RECORDS, labels, sizes[RecordState.RESOLVING])
 
 
 def request_backlog(log: Log, topic: str, end_offsets: Mapping[int, int]) -> int | None:

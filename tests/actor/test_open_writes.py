@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import pytest
 
 from sharegroup.actor.group_writes import HAND_OUT_INTERVAL_MS
-from sharegroup.core.record_state import AcknowledgeType, RecordState
+from sharegroup.core.record_state import RecordState
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_administration import (
@@ -19,141 +16,44 @@ from sharegroup.protocol.group_administration import (
     DeleteGroupsRequest,
     DeleteShareGroupOffsetsRequest,
 )
+from sharegroup.protocol.group_description import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from sharegroup.protocol.group_messages import PauseShareGroupRequest
 from sharegroup.protocol.messages import Message
-from sharegroup.protocol.share_fetch import (
-    AcknowledgementRange,
-    FetchPartition,
-    FetchTopic,
-    ShareAcknowledgeRequest,
-    ShareFetchResponse,
-)
-from sharegroup.protocol.sink_writes import AcquisitionWrite, Sink
-from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
-from sharegroup.state.fold import fold
+from sharegroup.protocol.sink_writes import Sink
 from tests.actor.group_harness import (
     START_MS,
-    Fetched,
     Group,
     LogPartition,
     Member,
-    PartitionKey,
     findings,
     group_with,
     metadata,
     start_offsets,
 )
-
-ACCEPT, REJECT, RELEASE, UNREAD = (
-    AcknowledgeType.ACCEPT,
-    AcknowledgeType.REJECT,
-    AcknowledgeType.RELEASE,
-    AcknowledgeType.UNREAD,
+from tests.actor.sink_group import (
+    ACCEPT,
+    LOCK_MS,
+    ORDERS,
+    ORDERS_1,
+    OTHER_TABLE,
+    REJECT,
+    RELEASE,
+    TABLE,
+    UNREAD,
+    acknowledge,
+    acquire,
+    is_same_after_a_takeover,
+    new_group,
+    open_versions,
+    resolve,
+    response,
+    states,
+    unresolved,
+    writer,
 )
-ORDERS = ("orders-id", 0)
-ORDERS_1 = ("orders-id", 1)
-TABLE = Sink(address="/tables/totals", table_id="totals", version=7)
-OTHER_TABLE = Sink(address="/tables/other", table_id="other", version=1)
-LOCK_MS = 30_000
-Named = Mapping[PartitionKey, Sequence[tuple[int, int, AcknowledgeType]]]
-
-
-def new_group(*partitions: LogPartition | int, **config: str) -> Group:
-    group = group_with(*(partitions or (10,)))
-    assert group.alter_config(share_exactly_once_enable="true", **config) == 0
-    return group
-
-
-def writer(group: Group, member_id: str = "anna", sink: Sink | None = TABLE) -> Member:
-    member = Member(group, member_id, sink=sink)
-    member.join()
-    group.settle()
-    member.take_assignments()
-    return member
-
-
-def response(fetched: Fetched) -> ShareFetchResponse:
-    assert fetched.response is not None
-    assert not fetched.response.error_code, fetched.response.error_message
-    return fetched.response
-
-
-def acquire(member: Member, *partitions: PartitionKey, **fields: Any) -> AcquisitionWrite:
-    write = response(member.fetch(partitions or (ORDERS,), **fields)).write
-    assert write is not None
-    return write
-
-
-def unresolved(fetched: Fetched) -> list[int]:
-    return [write.version for write in response(fetched).unresolved]
-
-
-def resolve(
-    group: Group,
-    write: AcquisitionWrite,
-    others: AcknowledgeType | None = None,
-    named: Named | None = None,
-    *,
-    is_closed: bool = True,
-    app_id: str | None = None,
-    table_id: str = "totals",
-) -> dict[str, Any]:
-    partitions = [
-        ResolvedPartition(
-            topic_id=topic_id,
-            partition_index=partition,
-            ranges=[
-                ResolvedRange(first_offset=first, last_offset=last, acknowledge_type=kind)
-                for first, last, kind in ranges
-            ],
-        )
-        for (topic_id, partition), ranges in (named or {}).items()
-    ]
-    request = ResolveWriteRequest(
-        app_id=app_id or write.app_id,
-        version=write.version,
-        table_id=table_id,
-        others=others,
-        partitions=partitions,
-        is_closed=is_closed,
-    )
-    return group.response_to(ApiKey.RESOLVE_WRITE, request)
-
-
-def acknowledge(
-    member: Member, first: int, last: int, kind: AcknowledgeType, version: int, *, is_begun: bool = False
-) -> int:
-    """The error code of the acknowledgement."""
-    batch = AcknowledgementRange(
-        first_offset=first, last_offset=last, acknowledge_types=[kind], write_version=version, is_begun=is_begun
-    )
-    topics = [
-        FetchTopic(
-            topic_id="orders-id", partitions=[FetchPartition(partition_index=0, acknowledgement_batches=[batch])]
-        )
-    ]
-    body = ShareAcknowledgeRequest(share_session_epoch=member.session_epoch, topics=topics)
-    member.session_epoch += 1
-    return member.fetched(member.send(ApiKey.SHARE_ACKNOWLEDGE, body)).acknowledge_errors[ORDERS]
-
-
-def states(group: Group, partition: int = 0) -> list[tuple[int, int, RecordState, int]]:
-    runs = group.leader.partitions["orders-id", partition].share_partition.runs
-    return [(run.first_offset, run.last_offset, run.state, run.delivery_count) for run in runs]
-
-
-def open_versions(group: Group) -> set[int]:
-    return {version for led in group.leader.partitions.values() for version in led.share_partition.open_writes}
-
-
-def is_same_after_a_takeover(group: Group) -> bool:
-    """True if the rows make the state that the leader has, open writes included."""
-    partitions = fold(group.rows).groups[group.group_id].partitions
-    return all(
-        list(partitions[key].share_partition.runs) == list(led.share_partition.runs)
-        and partitions[key].share_partition.open_writes == led.share_partition.open_writes
-        for key, led in group.leader.partitions.items()
-    )
 
 
 @pytest.fixture
@@ -437,3 +337,110 @@ class TestForgetting:
         resolve(group, write, named={ORDERS: [(0, 1, ACCEPT)]})
         assert start_offsets(group) == {ORDERS: 8}
         assert findings(group) == []
+
+
+class TestRules:
+    def test_versions_of_an_application_id_rise_whatever_order_fetches_are_served_in(self) -> None:
+        """A fetch that waits gets its records after a later one; the sink would skip its lower version."""
+        group = new_group(5, 0)
+        anna, bob = writer(group), writer(group, "bob")
+        waiting = anna.send_fetch([ORDERS_1], max_wait_ms=60_000)
+        group.settle()
+        later = acquire(bob)
+        resolve(group, later, ACCEPT)
+        group.grow("orders", 1, 3)
+        group.tell_offsets("orders")
+        group.settle()
+        earlier = response(anna.response_to(waiting)).write
+        assert earlier is not None
+        assert earlier.version < later.version
+        assert earlier.app_id != later.app_id
+        assert findings(group) == []
+
+    def test_a_fetch_comes_again_where_no_application_id_takes_its_version(self) -> None:
+        group = new_group(5, 0, share_exactly_once_max_writes="1")
+        anna, bob = writer(group), writer(group, "bob")
+        waiting = anna.send_fetch([ORDERS_1], max_wait_ms=60_000)
+        group.settle()
+        later = acquire(bob)
+        resolve(group, later, ACCEPT)
+        group.grow("orders", 1, 3)
+        group.tell_offsets("orders")
+        group.settle()
+        assert response(anna.response_to(waiting)).write is None
+        again = acquire(anna, ORDERS_1)
+        assert again.app_id == later.app_id
+        assert again.version > later.version
+
+    def test_versions_of_a_group_that_was_deleted_and_made_again_rise(self, group: Group) -> None:
+        anna = writer(group)
+        write = acquire(anna, max_records=2)
+        resolve(group, write)
+        anna.close()
+        anna.leave()
+        group.settle()
+        assert group.response_to(ApiKey.DELETE_GROUPS, DeleteGroupsRequest()).get("error_code", 0) == 0
+        group.alter_config(share_exactly_once_enable="true", share_auto_offset_reset="earliest")
+        again = acquire(writer(group, "bob"), max_records=2)
+        assert again.app_id == write.app_id
+        assert again.version > write.version
+
+    def test_a_dead_letter_is_written_once_the_sink_does_not_have_the_record(self) -> None:
+        group = new_group(1, errors_deadletterqueue_topic_name="dlq", share_delivery_count_limit="2")
+        anna = writer(group)
+        for _ in range(2):
+            write = acquire(anna)
+            group.advance(LOCK_MS)
+            assert states(group)[0][2] is RecordState.RESOLVING
+            assert not any(effect.dead_letters for effect in group.dead_letters)
+            resolve(group, write)
+        assert states(group) == [(0, 0, RecordState.ARCHIVING, 2)]
+        assert any(effect.dead_letters for effect in group.dead_letters)
+        assert findings(group) == []
+
+    def test_a_rejected_record_of_a_write_in_doubt_has_no_dead_letter_if_the_sink_has_it(self) -> None:
+        group = new_group(errors_deadletterqueue_topic_name="dlq")
+        anna = writer(group)
+        write = acquire(anna)
+        assert acknowledge(anna, 0, 9, REJECT, write.version, is_begun=True) == 0
+        resolve(group, write, ACCEPT)
+        assert start_offsets(group) == {ORDERS: 10}
+        assert not any(effect.dead_letters for effect in group.dead_letters)
+
+    def test_records_that_were_acquired_without_a_write_become_available(self) -> None:
+        group = group_with(10)
+        anna = writer(group, sink=None)
+        assert anna.fetch().record_count == 10
+        group.alter_config(share_exactly_once_enable="true")
+        group.advance(LOCK_MS)
+        assert states(group) == [(0, 9, RecordState.AVAILABLE, 1)]
+        assert acquire(writer(group, "bob"))
+        assert findings(group) == []
+
+    def test_open_writes_stay_when_the_group_is_switched_off(self, group: Group) -> None:
+        anna = writer(group)
+        write = acquire(anna)
+        group.alter_config(share_exactly_once_enable="false")
+        group.advance(LOCK_MS)
+        assert states(group) == [(0, 9, RecordState.RESOLVING, 1)]
+        resolve(group, write, ACCEPT)
+        assert start_offsets(group) == {ORDERS: 10}
+
+    def test_a_late_release_of_an_earlier_delivery_leaves_the_present_one(self, group: Group) -> None:
+        anna = writer(group)
+        first = acquire(anna)
+        group.advance(LOCK_MS)
+        resolve(group, first)
+        second = acquire(anna)
+        assert acknowledge(anna, 0, 9, RELEASE, first.version) == InvalidRecordStateError.code
+        assert open_versions(group) == {second.version}
+        assert states(group) == [(0, 9, RecordState.ACQUIRED, 2)]
+
+    def test_a_description_has_the_open_writes(self, group: Group) -> None:
+        write = acquire(writer(group), max_records=4)
+        body = DescribeShareGroupOffsetsRequest(include_runs=True)
+        fields = group.response_to(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, body)
+        (partition,) = DescribeShareGroupOffsetsResponse.model_validate(fields).topics[0].partitions
+        (entry,) = partition.open_writes
+        assert (entry.version, entry.app_id) == (write.version, write.app_id)
+        assert (entry.first_offset, entry.last_offset, entry.address) == (0, 3, TABLE.address)

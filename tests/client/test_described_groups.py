@@ -13,7 +13,8 @@ from sharegroup.client.described_groups import (
 )
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
-from sharegroup.core.record_state import RecordState
+from sharegroup.core.open_writes import OpenWrite, WriteOpened
+from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.logs.port import PartitionOffsets
@@ -29,6 +30,7 @@ from sharegroup.protocol.group_records import (
     ShareGroupTopicRemoved,
 )
 from sharegroup.protocol.row_payloads import GroupStatus, GroupStatusPayload
+from sharegroup.state.described_writes import SinkDescription
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
 
 NOW_MS = 1_000_000
@@ -78,13 +80,49 @@ def test_share_partitions(group: FoldedGroup) -> None:
             in_flight_count=21,
             locked_count=12,
             delayed_count=2,
+            resolving_count=0,
             delivery_complete_count=6,
             state_epoch=4,
             leader_epoch=3,
         ),
-        PartitionDescription("orders", "id-1", 1, None, 7, None, None, 0, 0, None, None, None),
+        PartitionDescription("orders", "id-1", 1, None, 7, None, None, 0, 0, 0, None, None, None),
     )
     assert (description.lag, description.in_flight_count, description.locked_count) == (84, 21, 12)
+
+
+def test_open_writes_by_sink(group: FoldedGroup) -> None:
+    def opened(version: int, first: int, last: int, table: str, opened_ms: int) -> WriteOpened:
+        return WriteOpened(OpenWrite(version, f"app-{version}", table, f"/{table}", 3, opened_ms), first, last)
+
+    runs = [
+        Run(10, 12, RecordState.RESOLVING, 1, "m-1", 0, write_version=7, intended=Cause.LOCK_TIMEOUT),
+        Run(13, 14, RecordState.ACQUIRED, 1, "m-1", NOW_MS + 5, write_version=7),
+        Run(15, 15, RecordState.ACQUIRED, 1, "m-1", NOW_MS + 5, write_version=8),
+    ]
+    writes = [
+        opened(7, 10, 14, "totals", NOW_MS - 90_001),
+        opened(8, 15, 15, "totals", NOW_MS - 100_000),
+        opened(9, 16, 16, "others", NOW_MS - 90_000),
+    ]
+    engine = SharePartition(10, runs, 4, writes)
+    group.partitions["id-1", 0] = FoldedPartition("id-1", "orders", 0, engine, SnapshotEpochs(0), 9, 0)
+    description = described(group, OFFSETS, BrokerConfig(), NOW_MS)
+    counts = [
+        (each.version, each.locked_count, each.resolving_count, each.is_in_doubt) for each in description.open_writes
+    ]
+    assert counts == [
+        (7, 2, 3, True),
+        (8, 1, 0, False),
+        # No record has it any more, and it is still to be closed.
+        (9, 0, 0, True),
+    ]
+    assert description.sinks == (
+        SinkDescription("/others", "others", 1, 1, 0, 90_000),
+        SinkDescription("/totals", "totals", 2, 1, 3, 90_001),
+    )
+    # The locks of the group last 30 s.
+    assert [sink.address for sink in description.late_sinks] == ["/totals"]
+    assert (description.resolving_count, description.partitions[0].resolving_count) == (3, 3)
 
 
 def test_members_and_their_locks(group: FoldedGroup) -> None:

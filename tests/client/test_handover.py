@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.handover import DRAIN_KEY, PAUSE_REASON, PartitionHandover, drain, handover
+from sharegroup.client.handover import DRAIN_KEY, PAUSE_REASON, PartitionHandover, drain, handover, pause
 from sharegroup.client.processor_groups import ProcessorGroups
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
-from sharegroup.core.record_state import RecordState
+from sharegroup.core.open_writes import OpenWrite, WriteOpened
+from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import GroupNotDrainedError
@@ -58,6 +59,21 @@ def test_the_cost_of_a_move_is_known() -> None:
     (moved,) = handover(group)
     assert moved == PartitionHandover("orders", 1, 10, 6, 1, 1, {2: 3, 3: 1})
     assert not moved.is_drained
+
+
+def test_a_group_with_an_open_write_does_not_move(
+    log: LocalLog, member: ShareConsumer, read: Callable[[], FoldedGroup]
+) -> None:
+    """Kafka would deliver records whose results may be in the sink."""
+    opened = WriteOpened(OpenWrite(7, "app", "totals", "/totals", 3, 0), 10, 11)
+    run = Run(10, 11, RecordState.RESOLVING, 2, "anna", 0, write_version=7, intended=Cause.LOCK_TIMEOUT)
+    folded = FoldedPartition("id", "orders", 1, SharePartition(10, [run], 0, [opened]), SnapshotEpochs(0), 0, 0)
+    group = FoldedGroup("g", partitions={("id", 1): folded})
+    (moved,) = handover(group)
+    assert moved == PartitionHandover("orders", 1, 10, lost_delivery_counts={2: 2}, open_write_count=1)
+    assert not moved.is_drained
+    with pytest.raises(GroupNotDrainedError, match=r"1 open writes.*sharegroup groups resolve --group g"):
+        pause(AdminClient(log), "g", lambda: group)
 
 
 def test_members_finish_what_is_in_flight_and_get_nothing_new(

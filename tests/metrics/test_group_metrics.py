@@ -23,6 +23,7 @@ from sharegroup.protocol.group_records import ShareGroupRemoved
 from sharegroup.protocol.rows import RecordType, RunEntry, StateRow
 from sharegroup.state.fold import FoldedState, fold, fold_order
 from tests.actor.group_harness import GROUP_ID, START_MS, group_with, joined
+from tests.actor.sink_group import TABLE, acquire, new_group, writer
 from tests.audit.conftest import worked_on
 from tests.metrics.values import everything, values
 
@@ -71,6 +72,21 @@ def followed(rows: Iterable[StateRow], state: FoldedState | None = None, now_ms:
 )
 def test_values_after_rows(metric: Metric, expected: dict[tuple[str, ...], float]) -> None:
     assert values(followed(ROWS), metric) == expected
+
+
+def test_open_writes_by_sink() -> None:
+    group = new_group()
+    anna, ben = writer(group), writer(group, "ben")
+    acquire(anna, max_records=4)
+    acquire(ben, max_records=3)
+    anna.close()
+    registry = followed(sorted(group.rows, key=fold_order), now_ms=START_MS + 600_000)
+    of_sink = (group.group_id, TABLE.address)
+    assert values(registry, catalogue.OPEN_WRITES) == {of_sink: 2}
+    assert values(registry, catalogue.WRITES_IN_DOUBT) == {of_sink: 1}
+    assert values(registry, catalogue.RESOLVING_RECORDS) == {(group.group_id, "orders", "0"): 4}
+    (age_s,) = values(registry, catalogue.OLDEST_WRITE_IN_DOUBT_SECONDS).values()
+    assert 500 < age_s <= 600
 
 
 def test_counters_agree_with_the_audit() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from sharegroup.actor.sink_checks import EXACTLY_ONCE_KEY
 from sharegroup.core.record_state import RecordState
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord, NewRecord
@@ -97,6 +98,9 @@ class Administrator:
 
     def configure(self, group_id: str, values: dict[str, str]) -> None:
         """Set keys of a group."""
+        if group_id in self._ledger.sinks:
+            # A group that was deleted begins again with its first configuration.
+            values = {**values, EXACTLY_ONCE_KEY: "true"}
         limit, duration_ms = values.get("share.delivery.count.limit"), values.get("share.record.lock.duration.ms")
         self._ledger.may_have(int(limit) if limit else None, int(duration_ms) if duration_ms else None)
         self._send(group_id, ApiKey.INCREMENTAL_ALTER_CONFIGS, AlterGroupConfigRequest(set=values))

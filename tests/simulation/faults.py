@@ -250,7 +250,7 @@ class Faults:
     def sink_away(self) -> None:
         """Let the members of a group be unable to write their results for a while."""
         application = self._applications[self._world.random.choice(self._groups)]
-        application.sink_away_until_ms = self._world.now_ms + self._world.random.choice((1_000, 5_000, 20_000))
+        application.let_sink_be_away(self._world.now_ms + self._world.random.choice((1_000, 5_000, 20_000)))
 
     def deadly_record(self) -> None:
         """Let a record, produced already or soon, end the process of each member that handles it."""

@@ -25,6 +25,7 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from tests.simulation.administered import Administered, Delivery, RecordKey, ShareKey
 from tests.simulation.drains import Drains
 from tests.simulation.requests import Copy, Request, RequestKey, Requests
+from tests.simulation.sink_ledger import SinkLedger
 from tests.simulation.world import START_MS
 
 _FINISHING = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT, AcknowledgeType.GAP)
@@ -86,6 +87,8 @@ class Ledger:
         self._records: dict[RecordKey, Delivery] = defaultdict(Delivery)
         self.administered = Administered(self._records, self._violated)
         self.drains = Drains()
+        self.sinks = SinkLedger()
+        """Of groups with a sink: what sinks say changes their records, not only acknowledgements."""
         self._highest_offsets: dict[ShareKey, int] = {}
         """The highest offset that was ever in flight, or was imported."""
         self.requests = Requests()
@@ -154,6 +157,7 @@ class Ledger:
 
     def committed(self, row: StateRow) -> None:
         """Note the cuts that a marker has, and where the state of a share-partition starts again or ends."""
+        self.sinks.committed(row)
         if row.record_type is RecordType.COMMIT_MARKER:
             if row.time_ms < START_MS:
                 self._violated(f"the marker of commit {row.commit_id} has time {row.time_ms}")
@@ -187,7 +191,8 @@ class Ledger:
 
     def _events(self, response: _Response, late: list[_Late]) -> Iterator[_Event]:
         """Yield what a request did: at which offset of the request log, and how to take it in."""
-        yield response.copy.offset, 0, lambda: late.extend(self._acknowledged(response))
+        if response.request.group_id not in self.sinks:
+            yield response.copy.offset, 0, lambda: late.extend(self._acknowledged(response))
         deadline_ms, lock_ms = (
             response.body.get("lock_deadline_ms", 0),
             response.body.get("acquisition_lock_timeout_ms", 0),
@@ -276,6 +281,8 @@ class Ledger:
 
     def _acquired_if_possible(self, response: _Response, cut_end: int, is_draining: bool) -> None:
         """Take an acquisition in one of several cuts of a millisecond, if its records are free there."""
+        if response.request.group_id in self.sinks:
+            return
         start_ms = response.body["lock_deadline_ms"] - response.body["acquisition_lock_timeout_ms"]
         for share_key, offset, count in _acquired(response):
             delivery = self._records[(*share_key, offset)]
@@ -298,6 +305,8 @@ class Ledger:
                 self._highest_offsets[share_key] = offset
                 if is_draining:
                     self._violated(f"{record_key} is new, and is delivered to {key[0]} by {key} while the group drains")
+            if share_key[0] in self.sinks:
+                continue
             delivery = self._records[record_key]
             if delivery.is_finished:
                 self._violated(f"{record_key} was finished, and is delivered to {key[0]} by {key}")
@@ -334,7 +343,7 @@ class Ledger:
                         (*share_key, offset, entry.member_id, entry.delivery_count, entry.deadline_ms)
                         for offset in offsets
                     )
-                elif entry.cause in _MEMBER_CAUSES:
+                elif entry.cause in _MEMBER_CAUSES and row.group_id not in self.sinks:
                     sender = self.requests.sender(row.request_partition, entry.request_offset)
                     for offset in offsets:
                         applied[(*share_key, offset, *sender, entry.cause)] += 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from sharegroup.client.exchange import Request
 from sharegroup.client.held_records import Acquisition, HeldRange
 from sharegroup.client.member_protocol import MemberProtocol
+from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import ApiError, GroupQuarantinedError
@@ -21,6 +22,7 @@ from sharegroup.protocol.share_fetch import INITIAL_EPOCH
 from tests.simulation.helper import SimulatedHelper
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import StoredLog
+from tests.simulation.sink import SimulatedSink
 from tests.simulation.world import START_MS, Alarm, World
 
 REQUEST_TOPIC = "__share_requests"
@@ -41,11 +43,13 @@ class Application:
         crashed: called with a member that has died of a record; its process is gone.
         deadly: records that end the process of the member that handles them.
         sink_away_until_ms: until then nothing can be written, so nothing is accepted; virtual time.
+        sink: the table that its results are written to exactly once; None where it is any other sink.
     """
 
     crashed: Callable[[SimulatedMember], None] = lambda _: None
     deadly: set[Record] = field(default_factory=set)
     sink_away_until_ms: int = 0
+    sink: SimulatedSink | None = None
 
     def first_deadly(self, held: HeldRange) -> int | None:
         """Return the offset of the first deadly record of a range."""
@@ -59,7 +63,13 @@ class Application:
     def calm_down(self) -> None:
         """Have no fault any more."""
         self.deadly.clear()
-        self.sink_away_until_ms = 0
+        self.let_sink_be_away(0)
+
+    def let_sink_be_away(self, until_ms: int) -> None:
+        """Let nothing be written until a time."""
+        self.sink_away_until_ms = until_ms
+        if self.sink is not None:
+            self.sink.away_until_ms = until_ms
 
 
 @dataclass
@@ -131,7 +141,14 @@ class SimulatedMember:
         self._request_partition = partition_for(group_id, len(log.topic(REQUEST_TOPIC).end_offsets))
         self._reply_partition = partition_for(member_id, len(log.topic(RESPONSE_TOPIC).end_offsets))
         self._encoder = RequestEncoder(group_id, member_id, reply_partition=self._reply_partition)
-        settings = MemberSettings(group_id=group_id, member_id=member_id, client_process=self.process, fetch=fetch)
+        sink = self._application.sink
+        settings = MemberSettings(
+            group_id=group_id,
+            member_id=member_id,
+            client_process=self.process,
+            fetch=fetch,
+            sink=None if sink is None else sink.description,
+        )
         self._protocol = MemberProtocol(settings, self._now_ms)
         self._protocol.subscribe(topics, self._now_ms)
         self._helper: SimulatedHelper | None = None
@@ -302,10 +319,13 @@ class SimulatedMember:
                 self._world.at(self.busy_until_ms, acknowledge)
             elif not self.is_gone:
                 self._world.trace(self.member_id, kind.name, held.partition, held.first_offset, held.last_offset)
-                self._protocol.acknowledge([held.acknowledgement(kind)])
+                self._protocol.acknowledge([self._acknowledgement(held, kind)])
                 self.wake(0, 2)
 
         return acknowledge
+
+    def _acknowledgement(self, held: HeldRange, kind: AcknowledgeType) -> Acknowledgement:
+        return held.acknowledgement(kind)
 
     def _send(self) -> None:
         requests = self._protocol.next_requests(self._now_ms)

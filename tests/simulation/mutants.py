@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from sharegroup.actor.context import LoggedRequest
+from sharegroup.actor.holder_liveness import HolderLiveness
 from sharegroup.actor.last_requests import LastRequests
-from sharegroup.actor.leader import Leader
 from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.actor.member_silence import MemberSilence
 from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.actor.state_lifetimes import StateLifetimes
 from sharegroup.actor.suspect_turns import SuspectTurns, Turn
 from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.core import acquisition
@@ -24,7 +25,7 @@ from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, 
 from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch
-from sharegroup.errors import LogError, StateTableError
+from sharegroup.errors import LogError
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.processor.commit import Commit, GroupOutput
 from sharegroup.processor.dead_letters import writer as dead_letter_writer
@@ -36,35 +37,14 @@ from sharegroup.processor.takeover import takeover
 from sharegroup.processor.takeover.beginning import Beginning
 from sharegroup.processor.takeover.older_state import CheckedState
 from sharegroup.processor.watches.topic_view import KnownTopic, TopicView
+from sharegroup.protocol.internal_messages import ShareGroupStateDeleted
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import ResponseEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.share_fetch import FetchTopic
 from sharegroup.state.reader import Recovery
-from tests.simulation.schedule import run_schedule
+from tests.simulation.mutant import Mutant
 from tests.simulation.table import SimulatedTable, SimulatedWriter, StoredTable
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A bug.
-
-    Attributes:
-        name: what goes wrong.
-        apply: puts it in.
-        first_seed: the first schedule to try; those before it are known not to show the bug.
-    """
-
-    name: str
-    apply: Callable[[pytest.MonkeyPatch], None]
-    first_seed: int = 0
-
-    def is_detected_by(self, seed: int) -> bool:
-        """Return True if the schedule of a seed fails, be it by an assertion of the engine or a torn state table."""
-        try:
-            return bool(run_schedule(seed).findings)
-        except (AssertionError, StateTableError):
-            return True
 
 
 def _ignore_last_requests(patch: pytest.MonkeyPatch) -> None:
@@ -137,13 +117,13 @@ def _ignore_session_epochs(patch: pytest.MonkeyPatch) -> None:
 
 def _keep_expired_locks(patch: pytest.MonkeyPatch) -> None:
     """Locks end with a Tick only, not before each message."""
-    expire = Leader._expire_locks
+    expire = HolderLiveness.expire_locks
 
-    def expire_at_ticks(leader: Leader, message: LoggedRequest) -> None:
+    def expire_at_ticks(liveness: HolderLiveness, message: LoggedRequest, limits: SharePartitionLimits) -> None:
         if message.envelope.api_key == 10001:
-            expire(leader, message)
+            expire(liveness, message, limits)
 
-    patch.setattr(Leader, "_expire_locks", expire_at_ticks)
+    patch.setattr(HolderLiveness, "expire_locks", expire_at_ticks)
 
 
 def _apply_messages_twice(patch: pytest.MonkeyPatch) -> None:
@@ -216,13 +196,13 @@ def _confirm_dead_letters_that_failed(patch: pytest.MonkeyPatch) -> None:
 
 def _keep_the_state_of_a_deleted_topic(patch: pytest.MonkeyPatch) -> None:
     """The leader says that a state is deleted, and keeps it."""
-    delete = Leader._delete_state
+    delete = StateLifetimes.delete
 
-    def keep(leader: Leader, message: LoggedRequest) -> None:
+    def keep(lifetimes: StateLifetimes, message: LoggedRequest) -> list[ShareGroupStateDeleted]:
         body = {**message.envelope.body, "state_epoch": -1}
-        delete(leader, message._replace(envelope=message.envelope.model_copy(update={"body": body})))
+        return delete(lifetimes, message._replace(envelope=message.envelope.model_copy(update={"body": body})))
 
-    patch.setattr(Leader, "_delete_state", keep)
+    patch.setattr(StateLifetimes, "delete", keep)
 
 
 def _take_a_new_topic_for_the_old_one(patch: pytest.MonkeyPatch) -> None:
@@ -306,7 +286,7 @@ def _count_silence_without_signs_of_life(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    Mutant("a request is applied twice after a takeover", _ignore_last_requests),
+    Mutant("a request is applied twice after a takeover", _ignore_last_requests, first_seed=15),
     Mutant("a takeover loses the outbox", _lose_the_outbox),
     Mutant("a stale processor goes on responding", _ignore_announcements),
     Mutant("members take responses of a stale processor", _take_responses_of_stale_processors),
@@ -318,16 +298,16 @@ MUTANTS = (
     Mutant("messages are applied again after their commit", _apply_messages_twice),
     Mutant("a marker is one message ahead", _skip_a_message),
     Mutant("a failed actor goes on", _keep_actors_that_failed, first_seed=60),
-    Mutant("a takeover forgets dead letters", _forget_dead_letters_at_a_takeover),
-    Mutant("dead letters that failed count as written", _confirm_dead_letters_that_failed, first_seed=70),
+    Mutant("a takeover forgets dead letters", _forget_dead_letters_at_a_takeover, first_seed=25),
+    Mutant("dead letters that failed count as written", _confirm_dead_letters_that_failed, first_seed=80),
     Mutant("the state of a deleted topic stays", _keep_the_state_of_a_deleted_topic),
     Mutant("a topic that was created again is not noticed", _take_a_new_topic_for_the_old_one, first_seed=450),
     Mutant("a group that drains takes new records", _acquire_new_records_while_draining),
-    Mutant("imported records are delivered again", _deliver_imported_records_again),
-    Mutant("redriven records keep their delivery count", _redrive_with_the_old_count, first_seed=30),
+    Mutant("imported records are delivered again", _deliver_imported_records_again, first_seed=20),
+    Mutant("redriven records keep their delivery count", _redrive_with_the_old_count, first_seed=70),
     Mutant("a processor commits on top of a restored version", _commit_on_top_of_a_restored_version),
     Mutant("a takeover accepts an older copy", _take_over_an_older_copy, first_seed=30),
-    Mutant("members are presumed dead too early", _presume_members_dead_too_early),
+    Mutant("members are presumed dead too early", _presume_members_dead_too_early, first_seed=25),
     Mutant("silence counts without signs of life", _count_silence_without_signs_of_life, first_seed=25),
     Mutant("suspects are delivered beside other records", _deliver_suspects_beside_others),
     Mutant("suspects are delivered all together", _deliver_suspects_together),

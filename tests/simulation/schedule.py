@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from random import Random
 
+from sharegroup.actor.sink_checks import EXACTLY_ONCE_KEY
 from sharegroup.audit.verification.verify import verify
 from sharegroup.client.settings import FetchSettings
 from sharegroup.config.broker import BrokerConfig
@@ -26,6 +28,8 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.log import StoredLog
 from tests.simulation.member import REQUEST_TOPIC, RESPONSE_TOPIC, Application, Network, SimulatedMember
 from tests.simulation.processor import SimulatedProcessor
+from tests.simulation.sink import SimulatedSink
+from tests.simulation.sink_member import SinkMember
 from tests.simulation.table import StoredTable
 from tests.simulation.world import World
 
@@ -89,6 +93,14 @@ def run_schedule(seed: int, is_traced: bool = False, parts: Parts | None = None)
         gc.enable()
 
 
+FIRST_SEED_WITH_SINKS, SEEDS_BETWEEN_SINKS = 1, 2
+
+
+def has_sinks(seed: int) -> bool:
+    """Return True if groups of a schedule write into sinks exactly once."""
+    return seed % SEEDS_BETWEEN_SINKS == FIRST_SEED_WITH_SINKS
+
+
 class Schedule:
     """A schedule."""
 
@@ -116,11 +128,15 @@ class Schedule:
             "share.auto.offset.reset": "earliest",
             "errors.deadletterqueue.topic.name": random.choice(("", DEAD_LETTER_TOPICS[0])),
         }
+        self._group_overrides = dict.fromkeys(self._groups, self._overrides)
         self._ledger = parts.ledger(
             self._broker.group_share_delivery_count_limit,
             self._broker.group_share_record_lock_duration_ms,
             self._broker.group_share_member_silence_ms,
         )
+        self._sinks = self._ledger.sinks.sinks
+        if has_sinks(seed):
+            self._add_sinks(Random(seed))
         self._table = parts.table(self._ledger.committed, lambda: self._ledger.published_commit_id)
         self._network = Network(repeat=0.02, delayed_repeat=0.02, unknown=0.02, lost=0.01, late=0.01, reread=0.01)
         self._members: list[SimulatedMember] = []
@@ -151,6 +167,17 @@ class Schedule:
         self._message_count = 0
         self._takeover_is_due = False
         self._next_fault_at = random.randint(10, 40)
+
+    def _add_sinks(self, random: Random) -> None:
+        """Let groups write exactly once, into tables of their own."""
+        for group_id in self._groups[: random.randint(1, 2)]:
+            sink = self._sinks[group_id] = SimulatedSink(self._world, f"table-of-{group_id}")
+            self._applications[group_id].sink = sink
+            self._group_overrides[group_id] = {
+                **self._overrides,
+                EXACTLY_ONCE_KEY: "true",
+                "share.exactly.once.max.writes": random.choice(("2", "5", "1000")),
+            }
 
     def run(self) -> Result:
         self._log.topic(REQUEST_TOPIC).observers.append(self._requested)
@@ -189,7 +216,7 @@ class Schedule:
             self._ledger,
             self._config,
             self._broker,
-            dict.fromkeys(self._groups, self._overrides),
+            self._group_overrides,
             self._processor_ended,
             self._faults.bad_messages,
         )
@@ -246,7 +273,8 @@ class Schedule:
             request_timeout_ms=3_000,
             acknowledge_timeout_ms=random.choice((None, None, 5_000)),
         )
-        member = self._parts.member(
+        member_type = SinkMember if group_id in self._sinks else self._parts.member
+        member = member_type(
             self._world,
             self._log,
             self._ledger,
@@ -400,7 +428,7 @@ class Schedule:
             for record in partition
         ]
         self._ledger.check_dead_letters(self._table.rows, dead_letters)
-        findings += self._ledger.violations
+        findings += [*self._ledger.violations, *self._ledger.sinks.findings()]
         folded = fold(self._table.recovery().rows)
         if not is_drained:
             findings += self._undrained(folded)
@@ -412,6 +440,10 @@ class Schedule:
         findings = []
         for group_id in self._groups:
             group = folded.groups.get(group_id, FoldedGroup(group_id))
+            for with_state in group.partitions.values():
+                # The state of a deleted topic stays until its writes are decided.
+                if with_state.share_partition.open_writes:
+                    findings.append(f"group {group_id} has open writes of {with_state.topic}-{with_state.partition} left")
             for name in self._topics:
                 topic = self._log.topics.get(name)
                 if topic is None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.schedule import LEAST_FAULTS, LEAST_MESSAGES, LEAST_TAKEOVERS, run_schedule
+from tests.simulation.sink_mutants import SINK_MUTANTS
 
 _SEEDS = 100
 _SEEDS_AT_ONCE = 10
@@ -28,9 +30,9 @@ def test_a_seed_always_gives_the_same_schedule() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *SINK_MUTANTS], ids=lambda mutant: mutant.name)
 def test_a_known_bug_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
-    assert any(mutant.is_detected_by(seed) for seed in range(mutant.first_seed, _MOST_SEEDS)), (
+    assert any(mutant.is_detected_by(seed) for seed in range(mutant.first_seed, _MOST_SEEDS, mutant.step)), (
         f"{mutant.name} is not detected"
     )

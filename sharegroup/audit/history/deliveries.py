@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sharegroup.core.offset_ranges import OffsetRange, RangeMap
 from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.core.run import NO_WRITE
 from sharegroup.protocol.rows import RecordType, RunEntry, StateRow, TransitionEntry
 
 STATE_ENDED = "state_ended"
@@ -38,6 +39,8 @@ class Delivery:
         to_state: state after the end; None while the member holds the records.
         reason: reason that the member gave.
         end_request_offset: message in the request log that caused the end; None without one.
+        write_version: the write of its results into a sink; None without one. An outcome `in_doubt` is no decision yet:
+            the change from RESOLVING that follows is.
         leader_epoch: epoch of the processor that wrote the last row about it.
     """
 
@@ -60,11 +63,14 @@ class Delivery:
     reason: str
     end_request_offset: int | None
     leader_epoch: int
+    write_version: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class OtherChange:
-    """A change of records that no member held: their dead-letter record was written, or the start offset passed them.
+    """A change of records that no member held.
+
+    Their dead-letter record was written, the start offset passed them, or their sink said what it has of them.
 
     Attributes:
         time_ms: its time; epoch ms.
@@ -99,6 +105,7 @@ class _Held:
     request_offset: int | None
     deadline_ms: int
     leader_epoch: int
+    write_version: int
     renewed_count: int = 0
 
 
@@ -162,7 +169,15 @@ class DeliveryTrace:
         for run in runs:
             first, last = max(run.first_offset, self._first), min(run.last_offset, self._last)
             if run.state is RecordState.ACQUIRED and first <= last:
-                held = _Held(run.member_id, run.delivery_count, None, None, run.deadline_ms, partition.row.leader_epoch)
+                held = _Held(
+                    run.member_id,
+                    run.delivery_count,
+                    None,
+                    None,
+                    run.deadline_ms,
+                    partition.row.leader_epoch,
+                    run.write_version,
+                )
                 partition.held.assign(first, last, held)
 
     def _apply(
@@ -176,6 +191,7 @@ class DeliveryTrace:
                 entry.request_offset,
                 entry.deadline_ms,
                 partition.row.leader_epoch,
+                entry.write_version,
             )
             partition.held.assign(first, last, held)
         elif entry.to_state is RecordState.ACQUIRED:
@@ -217,6 +233,7 @@ class DeliveryTrace:
                     reason="" if entry is None else entry.reason,
                     end_request_offset=None if entry is None else entry.request_offset,
                     leader_epoch=held.leader_epoch if is_held else row.leader_epoch,
+                    write_version=None if held.write_version == NO_WRITE else held.write_version,
                 )
 
     def _other(self, row: StateRow, entry: TransitionEntry, first: int, last: int) -> OtherChange:

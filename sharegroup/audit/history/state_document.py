@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from sharegroup.coordinator.group_state import GroupState, Member
+from sharegroup.core.open_writes import WriteOpened
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.run import Run
+from sharegroup.core.run import NO_WRITE, Run
 from sharegroup.core.runs import RunMap
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
 
@@ -77,6 +78,7 @@ def _partition_document(metadata: GroupState, folded: FoldedPartition, now_ms: i
         "request_offset": folded.request_offset,
         "runs": [_run_document(run) for run in engine.runs],
         "locks": list(_locks(metadata, engine.runs, now_ms)),
+        "open_writes": [_write_document(opened, now_ms) for opened in engine.open_writes.values()],
     }
 
 
@@ -89,6 +91,17 @@ def _run_document(run: Run) -> dict[str, Any]:
         "member_id": run.member_id,
         "deadline_ms": run.deadline_ms,
         "is_suspect": run.is_suspect,
+        "write_version": None if run.write_version == NO_WRITE else run.write_version,
+        "intended": None if run.intended is None else run.intended.value,
+    }
+
+
+def _write_document(opened: WriteOpened, now_ms: int) -> dict[str, Any]:
+    return {
+        **opened.write._asdict(),
+        "age_ms": now_ms - opened.write.opened_ms,
+        "first_offset": opened.first_offset,
+        "last_offset": opened.last_offset,
     }
 
 

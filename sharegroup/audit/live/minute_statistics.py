@@ -38,6 +38,7 @@ class MinuteRow:
         longest_in_flight_ms: the longest of these times.
         in_flight_records: records that were delivered and are not finished, at the end of the minute.
         locked_records: those of them that members hold.
+        resolving_records: those of them whose write into a sink is in doubt.
         oldest_in_flight_ms: time since the first delivery of the oldest one; 0 without any.
     """
 
@@ -64,6 +65,7 @@ class MinuteRow:
     longest_in_flight_ms: int
     in_flight_records: int
     locked_records: int
+    resolving_records: int
     oldest_in_flight_ms: int
 
     def to_json(self) -> dict[str, Any]:
@@ -77,10 +79,12 @@ class _Times(NamedTuple):
     Attributes:
         first_ms: its first delivery; epoch ms.
         held_ms: its present delivery; 0 while no member holds it.
+        is_resolving: True while its write is in doubt.
     """
 
     first_ms: int
     held_ms: int
+    is_resolving: bool = False
 
 
 COUNTED: dict[Cause, str] = {
@@ -125,7 +129,8 @@ class MinuteStatistics:
         for entry in row.runs:
             if entry.delivery_count and entry.state not in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED):
                 held_ms = row.time_ms if entry.state is RecordState.ACQUIRED else 0
-                self._times.assign(entry.first_offset, entry.last_offset, _Times(row.time_ms, held_ms))
+                times = _Times(row.time_ms, held_ms, entry.state is RecordState.RESOLVING)
+                self._times.assign(entry.first_offset, entry.last_offset, times)
         self.start_offset, self.commit_id = row.start_offset, row.commit_id
         self.minute_ms = self.minute_ms or _minute(row.time_ms)
 
@@ -182,21 +187,28 @@ class MinuteStatistics:
             self._counts["given_up"] += size
         if entry.from_state is RecordState.ACQUIRED and entry.to_state is not RecordState.ACQUIRED:
             self._end_delivery(entry)
+        elif entry.from_state is RecordState.RESOLVING:
+            self._leave_in_flight(entry)
         elif entry.to_state.is_terminal:
             self._times.remove(first, last)
 
     def _end_delivery(self, entry: TransitionEntry) -> None:
-        is_finished = entry.to_state.is_terminal or (entry.cause in UNDELIVERED and not entry.delivery_count)
         for first, last, times in self._times.overlapping(entry.first_offset, entry.last_offset):
             if entry.cause not in UNDELIVERED:
                 duration_ms = max(entry.time_ms - times.held_ms, 0)
                 self._counts["ended_deliveries"] += last - first + 1
                 self._counts["in_flight_ms"] += duration_ms * (last - first + 1)
                 self._longest_ms = max(self._longest_ms, duration_ms)
-            if not is_finished:
-                self._times.assign(first, last, times._replace(held_ms=0))
-        if is_finished:
+        self._leave_in_flight(entry)
+
+    def _leave_in_flight(self, entry: TransitionEntry) -> None:
+        """Note that records are held no more: they are finished, in doubt, or wait for their next delivery."""
+        if entry.to_state.is_terminal or (entry.cause in UNDELIVERED and not entry.delivery_count):
             self._times.remove(entry.first_offset, entry.last_offset)
+            return
+        is_resolving = entry.to_state is RecordState.RESOLVING
+        for first, last, times in self._times.overlapping(entry.first_offset, entry.last_offset):
+            self._times.assign(first, last, times._replace(held_ms=0, is_resolving=is_resolving))
 
     def _row(self, named: StateRow, minute_ms: int) -> MinuteRow:
         times = list(self._times)
@@ -214,6 +226,7 @@ class MinuteStatistics:
             longest_in_flight_ms=self._longest_ms,
             in_flight_records=sum(last - first + 1 for first, last, _ in times),
             locked_records=sum(last - first + 1 for first, last, value in times if value.held_ms),
+            resolving_records=sum(last - first + 1 for first, last, value in times if value.is_resolving),
             oldest_in_flight_ms=max(minute_ms + MINUTE_MS - oldest_ms, 0),
         )
 
@@ -233,8 +246,8 @@ class MinuteStatistics:
         """Return the statistics of a JSON object."""
         statistics = cls(fields["minute_ms"], fields["start_offset"], fields["commit_id"], Counter(fields["counts"]))
         statistics._longest_ms = fields["longest_ms"]
-        for first, last, first_ms, held_ms in fields["times"]:
-            statistics._times.assign(first, last, _Times(first_ms, held_ms))
+        for first, last, *times in fields["times"]:
+            statistics._times.assign(first, last, _Times(*times))
         return statistics
 
 

@@ -19,7 +19,7 @@ from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.run import Run
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
-MEASURED_STATES = (RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING)
+MEASURED_STATES = (RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING, RecordState.RESOLVING)
 """A finished record stays in its state."""
 
 _ACKNOWLEDGED_BY = frozenset(ACKNOWLEDGE_CAUSE.values()) & ENDS_OF_DELIVERIES - UNDELIVERED
@@ -137,7 +137,7 @@ class PartitionStats:
             if since is not None and since.state in self.time_in_state:
                 duration_ms, record_count = entry.time_ms - since.time_ms, last - first + 1
                 self.time_in_state[since.state].add(duration_ms, record_count)
-                if entry.cause in _ACKNOWLEDGED_BY:
+                if entry.cause in _ACKNOWLEDGED_BY and since.state is RecordState.ACQUIRED:
                     self.time_to_acknowledge[entry.member_id].add(duration_ms, record_count)
         entered = None if entry.to_state.is_terminal else _Since(entry.to_state, entry.time_ms)
         self._since.assign(entry.first_offset, entry.last_offset, entered)

@@ -111,6 +111,7 @@ class LiveGroups:
                 "members": [asdict(member) for member in group.members],
                 "locks": [asdict(lock) for lock in group.locks[:MAX_LOCKS]],
                 "lock_count": len(group.locks),
+                "sinks": [asdict(sink) for sink in group.sinks],
                 "partitions": [_strip(partition, folded) for partition in strips],
             }
 

@@ -26,8 +26,8 @@ LATER_MS = 20_000
 """All locks have ended by then."""
 
 
-def write(version: int, slot: int = 0) -> OpenWrite:
-    return OpenWrite(version, f"sharegroup/state/group/table/{slot}", "table", "/sink", 7, NOW_MS)
+def write(version: int) -> OpenWrite:
+    return OpenWrite(version, f"sharegroup/state/group/table/{version % 10}", "table", "/sink", 7, NOW_MS)
 
 
 class Checked:

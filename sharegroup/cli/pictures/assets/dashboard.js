@@ -3,6 +3,7 @@ const MAX_SAMPLES = 900;
 const MARKS = {
   AVAILABLE: ["○", "available"], ACQUIRED: ["●", "acquired: a member holds them"], ACKNOWLEDGED: ["✓", "acknowledged"],
   ARCHIVING: ["…", "archiving: the dead-letter record is not written yet"], ARCHIVED: ["✕", "archived"],
+  RESOLVING: ["?", "resolving: whether the sink has their results is not known yet"],
   WAITING: ["·", "waiting: never in flight"],
 };
 const byId = (id) => document.getElementById(id);
@@ -126,6 +127,7 @@ function stripOf(partition, clients) {
   title.append(element("strong", name), ...[
     ["SPSO", partition.start_offset], ["log end", partition.end_offset], ["lag", partition.lag],
     ["in flight", partition.in_flight_count], ["locked", partition.locked_count],
+    ...(partition.resolving_count ? [["resolving", partition.resolving_count]] : []),
   ].map(([label, value]) => element("span", `${label} ${number(value)}`)));
   const strip = element("div", undefined, { class: "strip", role: "group", "aria-label": `Runs of ${name}` });
   strip.append(...partition.segments.map((segment, index) => runButton(partition, segment, index, clients)));
@@ -150,6 +152,8 @@ function showGroup(group) {
   byId("dead-letters").textContent = letters.topic
     ? `Topic ${letters.topic}: ${number(letters.waiting_count)} records wait for their dead-letter record. ${letters.failure}`
     : "The group has no dead-letter topic.";
+  byId("sinks").textContent = group.sinks.map((sink) => `${sink.address}: ${number(sink.open_count)} open writes, ${number(sink.in_doubt_count)} of them in doubt, ${number(sink.resolving_count)} records resolving.`).join(" ")
+    || "No write into a sink is open.";
   byId("dead-letters").className = letters.failure ? "problem" : "";
   renderWhenChanged("members", group.members, () => replace(byId("member-rows"), group.members.map((member) => row([
     member.client_id, member.member_id, member.client_host, member.locked_count,
