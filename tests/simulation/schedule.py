@@ -443,7 +443,9 @@ class Schedule:
             for with_state in group.partitions.values():
                 # The state of a deleted topic stays until its writes are decided.
                 if with_state.share_partition.open_writes:
-                    findings.append(f"group {group_id} has open writes of {with_state.topic}-{with_state.partition} left")
+                    findings.append(
+                        f"group {group_id} has open writes of {with_state.topic}-{with_state.partition} left"
+                    )
             for name in self._topics:
                 topic = self._log.topics.get(name)
                 if topic is None:

@@ -15,8 +15,8 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import SinkError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_administration import AlteredPartition, AlteredTopic, AlterShareGroupOffsetsRequest
-from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange
 from sharegroup.protocol.rows import StateRow
+from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange
 from tests.audit.sinks.written_group import SCHEMA, RowsInMemory, WrittenGroup
 
 ACCEPT, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT
