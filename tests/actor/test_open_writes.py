@@ -145,23 +145,6 @@ class TestOpenWrites:
         assert refused.response is not None
         assert "share.exactly.once.sinks of group" in refused.response.error_message
 
-    def test_versions_of_an_application_id_rise_although_fetches_are_served_out_of_order(self) -> None:
-        group = new_group(0, 5)
-        anna, bob = writer(group), writer(group, "bob")
-        waiting = anna.send_fetch([ORDERS], max_wait_ms=60_000)
-        group.settle()
-        assert anna.response_to(waiting).is_parked
-        later = acquire(bob, ORDERS_1)
-        resolve(group, later, ACCEPT)
-        group.grow("orders", 0, 5)
-        group.settle()
-        # Its version would be below one that the sink knows by now.
-        assert anna.response_to(waiting).record_count == 0
-        write = acquire(anna)
-        assert write.app_id == later.app_id
-        assert write.version > later.version
-        assert findings(group) == []
-
     def test_what_is_committed_with_the_write_is_accepted_by_its_resolution(self, group: Group) -> None:
         write = acquire(writer(group))
         answer = resolve(group, write, ACCEPT, {ORDERS: [(3, 3, REJECT), (4, 4, RELEASE)]})

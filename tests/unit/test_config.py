@@ -558,7 +558,10 @@ SAMPLES: dict[str, str] = {
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism": "SCRAM-SHA-512",
     "ssl.endpoint.identification.algorithm": "none",
+    "sink.mode": "merge",
+    "sink.writers": "atomic",
 }
+MERGE = ("sink=/x", "sink.mode=merge", "sink.merge.keys=id")
 # One of these alone is refused.
 PATHS = ("log.path", "state.table.path", "checkpoint.path")
 LOGIN = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=user", "sasl.password=password")
@@ -595,8 +598,9 @@ OF_STORES = ("state.table.storage.", "sink.storage.")
 @pytest.mark.parametrize("key", sorted(key for key in FLAT_KEYS if not key.startswith(OF_STORES)))
 def test_every_key_can_come_from_every_source(key: str, tmp_path: Path) -> None:
     key_path, value = FLAT_KEYS[key], sample(key)
+    merge = MERGE if key.startswith("sink.") else ()
     replaced = (f"{key}=", "log.path=") if key == "bootstrap.servers" else (f"{key}=",)
-    flags = [flag for flag in (*FLAGS, *LOGIN) if not flag.startswith(replaced)]
+    flags = [flag for flag in (*FLAGS, *LOGIN, *merge) if not flag.startswith(replaced)]
     nested = yaml_file(tmp_path, f"{key_path.section}:\n  {key_path.key}: {value}\n")
     assert text_of(load_settings(nested, {}, flags), key) == value
     flat = yaml_file(tmp_path, f"{key}: {value}\n")
