@@ -41,8 +41,8 @@ def export(group_id: str | None, dump: Path | None, site: Site) -> None:
 
     They are the states of share-partitions in __share_group_state, and the groups' members, epochs and topics in
     __consumer_offsets. Key and value are there by field, and as the bytes that Kafka writes, in base64. Kafka has no
-    open writes: their records are as before their acquisition, and a line on standard error counts them. Who continues
-    from such records may write their results twice; `migrate to-kafka` refuses to.
+    open writes: their records are as before their acquisition, and a line on standard error counts them. A group
+    that continues from such records may write their results twice; `migrate to-kafka` refuses to.
 
     \b
     Example:

@@ -156,6 +156,7 @@ def test_figures_of_a_group_at_work(cli: CommandLine, log: LocalLog, admin: Admi
         "lag": 20,
         "in_flight_count": 20,
         "locked_count": 20,
+        "resolving_count": 0,
     }
     assert titles == TITLES
     assert shown[:6] == ["packers", "Stable", "1", "20", "20", "20"]

@@ -22,7 +22,7 @@ Record = tuple[str, int, int]
 
 
 class Snapshot(NamedTuple):
-    """What a writer knows of the sink when it begins: its version, and the transaction of one application id."""
+    """The knowledge of a writer at its beginning: the sink's version, and the transaction of one id."""
 
     version: int
     transaction: int

@@ -40,11 +40,11 @@ class SinkMember(SimulatedMember):
         for write in self._protocol.take_unresolved():
             if self.is_good or self._world.happens(0.9):
                 last_ms = 50 if self.is_good else 300 if self._world.happens(0.9) else 20_000
-                self._world.after(1, last_ms, partial(self._look_up, write))
+                self._world.after(1, last_ms, partial(self._begin_lookup, write))
 
-    def _look_up(self, write: UnresolvedWrite) -> None:
+    def _begin_lookup(self, write: UnresolvedWrite) -> None:
         if not self.is_gone:
-            self._writer.look_up(write)
+            self._writer.begin_lookup(write)
 
     def _send(self) -> None:
         self._protocol.session.sink = self._sink.description

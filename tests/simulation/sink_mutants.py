@@ -51,11 +51,11 @@ def _check_no_version_of_the_snapshot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SinkWriter, "write", write_unchecked)
 
 
-def _look_without_a_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SinkWriter, "fence", lambda writer, write, _: writer._look(write))
+def _read_without_a_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SinkWriter, "fence", lambda writer, write, _: writer._read(write))
 
 
-def _look_at_the_last_commits_only(patch: pytest.MonkeyPatch) -> None:
+def _read_the_last_commits_only(patch: pytest.MonkeyPatch) -> None:
     commits_of = SimulatedSink.commits_of
 
     def last_commits_of(sink: SimulatedSink, app_id: str, version: int, after_version: int) -> list[WriteCommit]:
@@ -90,10 +90,10 @@ def _close_a_write_with_each_part(patch: pytest.MonkeyPatch) -> None:
     resolve = SharePartition.resolve
 
     def resolve_whole(
-        partition: SharePartition, version: int, said: Resolution, limits: SharePartitionLimits, now_ms: int
+        partition: SharePartition, version: int, resolved: Resolution, limits: SharePartitionLimits, now_ms: int
     ) -> list[SharePartitionRecord]:
-        said.is_closed = True
-        return resolve(partition, version, said, limits, now_ms)
+        resolved.is_closed = True
+        return resolve(partition, version, resolved, limits, now_ms)
 
     patch.setattr(SharePartition, "resolve", resolve_whole)
 
@@ -116,8 +116,8 @@ SINK_MUTANTS = (
     _mutant("a writer does not read its commit back", _report_the_own_decision),
     _mutant("neither writers nor the sink check versions", _check_no_version),
     _mutant("a writer does not check the version of its snapshot", _check_no_version_of_the_snapshot),
-    _mutant("a lookup does not fence", _look_without_a_fence),
-    _mutant("a lookup looks at the last commits only", _look_at_the_last_commits_only),
+    _mutant("a lookup does not fence", _read_without_a_fence),
+    _mutant("a lookup looks at the last commits only", _read_the_last_commits_only),
     _mutant("a member gives up a write that has begun", _give_up_what_has_begun),
     _mutant("a lock that ends makes records available", _make_records_available_at_the_end_of_a_lock),
     _mutant("all writes have one application id", _use_one_application_id),

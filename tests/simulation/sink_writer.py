@@ -114,14 +114,14 @@ class SinkWriter:
             is_closed = any(commit.metadata.part == CLOSING_PART for commit in commits)
             self._send(resolution(write, write.table_id, commits, is_closed=is_closed))
 
-    def look_up(self, write: UnresolvedWrite) -> None:
+    def begin_lookup(self, write: UnresolvedWrite) -> None:
         """Fence a write unless it is complete, then report what the sink says of it."""
         if self._sink.is_away:
-            self._world.after(*_RETRY_MS, lambda: self.look_up(write))
+            self._world.after(*_RETRY_MS, lambda: self.begin_lookup(write))
             return
         snapshot = self._sink.snapshot(write.app_id)
         if snapshot.transaction >= transaction_version(write.version):
-            self._world.after(0, 20, lambda: self._look(write))
+            self._world.after(0, 20, lambda: self._read(write))
         else:
             self._world.after(0, 100, lambda: self.fence(write, snapshot))
 
@@ -130,11 +130,11 @@ class SinkWriter:
         metadata = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
         if not self._sink.is_away and self._sink.commit(metadata, (), snapshot):
             self._world.trace("write", write.version, "is fenced")
-            self._world.after(0, 20, lambda: self._look(write))
+            self._world.after(0, 20, lambda: self._read(write))
         else:
-            self.look_up(write)
+            self.begin_lookup(write)
 
-    def _look(self, write: UnresolvedWrite) -> None:
+    def _read(self, write: UnresolvedWrite) -> None:
         commits = self._sink.commits_of(write.app_id, write.version, write.sink_version)
         known = self._sink.snapshot(write.app_id).transaction
         is_whole = any(commit.metadata.part == CLOSING_PART for commit in commits)

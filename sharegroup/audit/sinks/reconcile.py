@@ -167,11 +167,11 @@ class Reconciliation:
             # Several states, or groups, may have accepted a record: as often it may be there.
             allowed = _counts(unique, sets)
             for offset in unique[(counts > allowed) & (allowed > 0)].tolist():
-                found = sorted(commits[(offsets == offset) & of_writes].tolist())
+                of_offset = sorted(commits[(offsets == offset) & of_writes].tolist())
                 self.result.add(
                     f"sink {history.address}",
                     "record_is_in_one_commit",
-                    f"rows of {topic}-{partition} offset {offset} are in commits {found}",
+                    f"rows of {topic}-{partition} offset {offset} are in commits {of_offset}",
                 )
 
     def finish(self) -> SinkVerification:
@@ -338,7 +338,9 @@ def _counts(offsets: np.ndarray, accepted: Sequence[Offsets]) -> np.ndarray:
     counts = np.zeros(len(offsets), np.int64)
     for ranges in accepted:
         if len(ranges):
-            firsts, lasts = (np.array(ends, np.int64) for ends in zip(*((a, b) for a, b, _ in ranges), strict=True))
-            index = np.searchsorted(firsts, offsets, side="right") - 1
-            counts += (index >= 0) & (offsets <= lasts[np.maximum(index, 0)])
+            first_offsets, last_offsets = (
+                np.array(ends, np.int64) for ends in zip(*((a, b) for a, b, _ in ranges), strict=True)
+            )
+            index = np.searchsorted(first_offsets, offsets, side="right") - 1
+            counts += (index >= 0) & (offsets <= last_offsets[np.maximum(index, 0)])
     return counts

@@ -33,7 +33,7 @@ _SUFFIX = ".json"
 
 @dataclass
 class SinkHistory:
-    """What the log of a sink shows.
+    """The history of a sink in its log.
 
     Attributes:
         first_version: its oldest commit that is not cleaned up.

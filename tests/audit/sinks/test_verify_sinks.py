@@ -10,6 +10,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from sharegroup.audit.sinks.reconcile import SinkVerification, UndoneOffsets
 from sharegroup.audit.sinks.verify_sinks import verify_sinks
+from sharegroup.client.delta_sink import DeltaSink
 from sharegroup.client.sink_commits import WriteMetadata, WritePart, metadata_text, transaction_version
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import SinkError
@@ -42,6 +43,7 @@ def reset_to(written: WrittenGroup, offset: int) -> None:
     partition = AlteredPartition(partition_index=0, start_offset=offset)
     body = AlterShareGroupOffsetsRequest(topics=[AlteredTopic(topic_name="orders", partitions=[partition])])
     assert written.group.response_to(ApiKey.ALTER_SHARE_GROUP_OFFSETS, body).get("error_code", 0) == 0
+    written.sink = DeltaSink(written.path)
     written.member = written.join("ben")
 
 
