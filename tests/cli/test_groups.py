@@ -79,6 +79,7 @@ def test_groups_are_listed_with_their_lag(cli: CommandLine, member: ShareConsume
             "lag": None,
             "in_flight_count": None,
             "locked_count": 0,
+            "resolving_count": 0,
         }
     ]
 
