@@ -21,7 +21,7 @@ _OLDEST_PYTHON = (3, 11)
 
 _CLAIM_FILE = ".claim"
 
-WITHOUT_SPARK = "Members in Python and the command line, but for processor and worker, run without Spark and Java."
+WITHOUT_SPARK = "Members in Python, the command line and `sharegroup processor --no-spark` run without Spark and Java."
 """The part of the remedy that names all that runs where Spark does not start."""
 
 

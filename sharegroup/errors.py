@@ -31,6 +31,18 @@ class ConfigurationError(ShareGroupError):
     """A configuration key is unknown, or its value is out of bounds."""
 
 
+class MissingConfigurationError(ConfigurationError):
+    """A required configuration key has no value.
+
+    Attributes:
+        key: the key; log.path where bootstrap.servers would do as well.
+    """
+
+    def __init__(self, message: str, remedy: str = "", key: str = "") -> None:
+        super().__init__(message, remedy)
+        self.key = key
+
+
 class ContradictionError(ConfigurationError):
     """Values of several keys contradict each other, or a file that they name cannot be used."""
 

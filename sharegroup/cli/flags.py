@@ -14,7 +14,7 @@ import click
 
 from sharegroup.config.loader import Settings, environment_variable, load_settings
 from sharegroup.core.offset_ranges import OffsetRange
-from sharegroup.errors import ConfigurationError
+from sharegroup.errors import ConfigurationError, MissingConfigurationError
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
 
@@ -32,9 +32,6 @@ _FLAGS = {"log.path": "--log", "state.table.path": "--state-table"}
 _UNUSED = "not-used-by-this-command"
 _END_OF_NAME = re.compile(r"[:=\s]")
 _EQUALS = re.compile(r"\s*=\s*")
-_MISSING = "Missing required configuration {} "
-"""The start of the error for a setting without a value."""
-
 Command = Callable[..., Any]
 
 
@@ -134,21 +131,20 @@ def _site(
         # The path that is set, and the options that belong to it, are taken where there is one.
         try:
             return _site(config, overrides, log, None, False)
-        except ConfigurationError as error:
-            if not error.message.startswith(_MISSING.format("state.table.path")):
+        except MissingConfigurationError as error:
+            if error.key != "state.table.path":
                 raise
     flags = {"state.table.path": state_table, "log.path": log, "checkpoint.path": _UNUSED}
     try:
         pairs = [*overrides, *(f"{key}={value}" for key, value in flags.items() if value)]
         return Site(load_settings(path, os.environ, pairs))
-    except ConfigurationError as error:
-        if is_table_optional and error.message.startswith(_MISSING.format("state.table.path")):
+    except MissingConfigurationError as error:
+        if is_table_optional and error.key == "state.table.path":
             return Site(_site(config, overrides, log, _UNUSED, False).settings, has_state_table=False)
-        for key, flag in _FLAGS.items():
-            if error.message.startswith(_MISSING.format(key)):
-                remedy = f"Give {flag}, name a file with --config, or set {environment_variable(key)}."
-                raise ConfigurationError(error.message, remedy) from None
-        raise
+        if error.key not in _FLAGS:
+            raise
+        remedy = f"Give {_FLAGS[error.key]}, name a file with --config, or set {environment_variable(error.key)}."
+        raise MissingConfigurationError(error.message, remedy, error.key) from None
 
 
 def configuration_file(config: Path | None) -> Path | None:

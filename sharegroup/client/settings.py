@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.processor_config import ProcessorConfig, absolute_path
 from sharegroup.core.acquisition import AcquireMode
-from sharegroup.errors import ConfigurationError
+from sharegroup.errors import ConfigurationError, MissingConfigurationError
 from sharegroup.protocol.sink_writes import Sink
 
 LOG_PATH = "log.path"
@@ -105,9 +105,10 @@ def log_address(config: Mapping[str, object]) -> str | KafkaConfig:
     if servers:
         return KafkaConfig.from_mapping({key: config[key] for key in KafkaConfig.key_names() if key in config})
     if not path:
-        raise ConfigurationError(
+        raise MissingConfigurationError(
             f"Missing required configuration {BOOTSTRAP_SERVERS} or {LOG_PATH}, which have no default value.",
             f"Set {BOOTSTRAP_SERVERS} for Kafka, or {LOG_PATH}: {ProcessorConfig.model_fields['log_path'].description}",
+            LOG_PATH,
         )
     return absolute_path(str(path))
 

@@ -23,7 +23,7 @@ from sharegroup.config.kafka import KafkaConfig, is_secret_key
 from sharegroup.config.members import ShareConsumerConfig, WorkerConfig
 from sharegroup.config.model import HIDDEN, Config, from_origins, nearest
 from sharegroup.config.processor_config import ProcessorConfig
-from sharegroup.errors import ConfigurationError
+from sharegroup.errors import ConfigurationError, MissingConfigurationError
 
 ENVIRONMENT_PREFIX = "SHAREGROUP_"
 GROUPS = "groups"
@@ -170,9 +170,10 @@ def _check_one_log(sections: Mapping[str, Mapping[str, Setting]]) -> None:
     # No brokers is no Kafka; no path is a mistake, which the section finds.
     named = [setting for key, setting in logs if setting is not None and (setting.value or key == path)]
     if not named:
-        raise ConfigurationError(
+        raise MissingConfigurationError(
             f"Missing required configuration {path} or {servers}, which have no default value.",
             f"Set {servers} for Kafka, or {path} for the embedded log.",
+            path,
         )
     if len(named) > 1:
         origins = ", ".join(setting.origin for setting in named)

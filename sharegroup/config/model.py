@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Self, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from sharegroup.errors import ConfigurationError, ContradictionError
+from sharegroup.errors import ConfigurationError, ContradictionError, MissingConfigurationError
 
 _logger = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ class Config(BaseModel):
                 return cls.unknown_key(key, origins)
             case "missing":
                 message = f"Missing required configuration {key} which has no default value."
-                return ConfigurationError(message, f"Set {key}: {cls.model_fields[attribute].description}")
+                return MissingConfigurationError(message, f"Set {key}: {cls.model_fields[attribute].description}", key)
             case "greater_than_equal":
                 reason = f"Value must be at least {context['ge']}"
             case "less_than_equal":

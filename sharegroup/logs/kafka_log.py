@@ -15,9 +15,10 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import InvalidTimestampError, LogError, ShareGroupError, TopicExistsError
 from sharegroup.logs.client_options import ClientOptions
+from sharegroup.logs.client_pool import ClientPool
 from sharegroup.logs.helper_process import KafkaMemberHelper
 from sharegroup.logs.kafka_appender import Batch, KafkaAppender
-from sharegroup.logs.kafka_clients import ClientPool, KafkaClients
+from sharegroup.logs.kafka_clients import KafkaClients
 from sharegroup.logs.kafka_end_watch import KafkaEndWatch
 from sharegroup.logs.kafka_follower import KafkaFollower
 from sharegroup.logs.kafka_messages import MessageReader

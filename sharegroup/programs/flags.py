@@ -14,7 +14,7 @@ import click
 from sharegroup.cli.flags import DEFAULT_CONFIG, configuration_file
 from sharegroup.config.loader import Settings, load_settings
 from sharegroup.environment import WITHOUT_SPARK
-from sharegroup.errors import ConfigurationError, EnvironmentNotReadyError
+from sharegroup.errors import ConfigurationError, EnvironmentNotReadyError, MissingConfigurationError
 from sharegroup.exit_code import exit_codes_text
 
 Command = Callable[..., Any]
@@ -51,11 +51,11 @@ def load_program_settings(config: Path | None, overrides: Sequence[str]) -> Sett
     path = configuration_file(config)
     try:
         return load_settings(path, os.environ, overrides)
-    except ConfigurationError as error:
-        if path is None and error.message.startswith("Missing required configuration "):
-            remedy = f"Run `sharegroup init`, which writes {DEFAULT_CONFIG}, or name a file with --config."
-            raise ConfigurationError(error.message, remedy) from None
-        raise
+    except MissingConfigurationError as error:
+        if path is not None:
+            raise
+        remedy = f"Run `sharegroup init`, which writes {DEFAULT_CONFIG}, or name a file with --config."
+        raise ConfigurationError(error.message, remedy) from None
 
 
 def check_spark_installed() -> None:

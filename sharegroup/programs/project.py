@@ -15,7 +15,7 @@ FILES = ("sharegroup.yaml", "handler.py")
 NEXT_STEPS = """\
   sharegroup processor                # in a terminal of its own, until Ctrl-C
   sharegroup worker handler:handle    # in another one
-  sharegroup topics create --topic orders --partitions 3
+  sharegroup topics create --topic orders --partitions 3 --if-not-exists
   echo '{"id": 1, "total": 9.5}' | sharegroup topics produce --topic orders
   sharegroup groups describe --group orders"""
 """Commands to run in the folder of a project."""

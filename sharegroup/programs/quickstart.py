@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,10 +27,10 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.loader import Settings, load_settings
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.environment import claim_folder
-from sharegroup.errors import EnvironmentNotReadyError, ShareGroupError
+from sharegroup.errors import EnvironmentNotReadyError
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import NewRecord
-from sharegroup.processor.processor import Processor
+from sharegroup.processor.thread_host import ThreadHost
 from sharegroup.programs.flags import check_spark_installed
 from sharegroup.programs.project import NEXT_STEPS, write_project
 from sharegroup.state.reader import StateTableReader
@@ -86,10 +85,10 @@ def _run(settings: Settings) -> None:
     # 1. A topic with orders, and a processor.
     _produce(settings)
     click.echo(f"1. {ORDER_COUNT} orders are in topic {TOPIC}, and a processor runs, without Spark")
-    with _hosted(settings) as processor:
+    with _hosted(settings) as host:
         # 2. Members in Python.
         click.echo(f"2. {' and '.join(_PYTHON_MEMBERS)} take about {_PYTHON_SHARE} orders, without Java")
-        _consume(settings, processor)
+        _consume(settings, host)
         # 3. A worker of Spark.
         click.echo(f"3. {_SPARK_MEMBER}, a worker, takes the rest")
         try:
@@ -107,30 +106,17 @@ def _produce(settings: Settings) -> None:
 
 
 @contextmanager
-def _hosted(settings: Settings) -> Iterator[Processor]:
+def _hosted(settings: Settings) -> Iterator[ThreadHost]:
     """Run a processor beside the block."""
-    processor = Processor(settings)
-    processor.start()
-    stop = threading.Event()
-    thread = threading.Thread(target=_run_until, args=[stop, processor], name="processor", daemon=True)
-    thread.start()
+    host = ThreadHost(settings)
     try:
-        yield processor
+        host.start()
+        yield host
     finally:
-        stop.set()
-        processor.stop()
-        thread.join()
+        host.stop()
 
 
-def _run_until(stop: threading.Event, processor: Processor) -> None:
-    try:
-        processor.run(stop.is_set)
-    except ShareGroupError:
-        # The processor keeps it, and raises it again where its host asks.
-        return
-
-
-def _consume(settings: Settings, processor: Processor) -> None:
+def _consume(settings: Settings, host: ThreadHost) -> None:
     """Handle half of the orders with two members, which take turns."""
     properties = {
         **settings.channel_properties,
@@ -145,7 +131,7 @@ def _consume(settings: Settings, processor: Processor) -> None:
         for consumer in consumers:
             consumer.subscribe([TOPIC])
         while count < _PYTHON_SHARE:
-            processor.raise_failure()
+            host.check()
             for consumer in consumers:
                 for message in consumer.poll(timeout=0.2):
                     consumer.acknowledge(message, _acknowledge_type(message))

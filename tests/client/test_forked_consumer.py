@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
-from collections.abc import Callable
-from multiprocessing.queues import SimpleQueue
 
 import pytest
 
@@ -15,7 +12,7 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from tests.client.consumers import Consume
 from tests.client.processor_peer import ProcessorPeer
-from tests.support.eventually import DEADLINE_S
+from tests.support import processes
 
 pytestmark = pytest.mark.slow
 
@@ -31,31 +28,21 @@ class Lines(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def close_in_fork(consumer: ShareConsumer, seen: SimpleQueue[object]) -> None:
+def close_in_fork(consumer: ShareConsumer) -> list[str]:
     lines = Lines()
     logging.getLogger("sharegroup").addHandler(lines)
     consumer.close()
     consumer.close()
     consumer.close(timeout=5)
-    seen.put([line for line in lines.lines if "forked_consumer_not_closed" in line])
+    return [line for line in lines.lines if "forked_consumer_not_closed" in line]
 
 
-def poll_in_fork(consumer: ShareConsumer, seen: SimpleQueue[object]) -> None:
+def poll_in_fork(consumer: ShareConsumer) -> str:
     try:
         consumer.poll(timeout=60)
     except IllegalStateException as error:
-        seen.put(str(error))
-
-
-def in_fork(use: Callable[[ShareConsumer, SimpleQueue[object]], None], consumer: ShareConsumer) -> object:
-    """Return the result of a use of the consumer in a forked process."""
-    fork = multiprocessing.get_context("fork")
-    seen: SimpleQueue[object] = fork.SimpleQueue()
-    child = fork.Process(target=use, args=(consumer, seen))
-    child.start()
-    child.join(DEADLINE_S)
-    assert child.exitcode == 0
-    return seen.get()
+        return str(error)
+    return "no error"
 
 
 def polled(consumer: ShareConsumer, count: int) -> list[int | None]:
@@ -70,8 +57,7 @@ def test_the_close_of_a_fork_does_nothing_and_says_so_once(
 ) -> None:
     consumer = consume("cl-1")
     assert polled(consumer, 10) == list(range(10))
-    lines = in_fork(close_in_fork, consumer)
-    assert isinstance(lines, list)
+    lines = processes.in_fork(close_in_fork, consumer)
     assert len(lines) == 1
     assert f"process={os.getpid()}" in lines[0]
     # The member's lock and its records are what they were.
@@ -85,5 +71,5 @@ def test_the_close_of_a_fork_does_nothing_and_says_so_once(
 def test_a_poll_of_a_fork_names_the_process_of_the_consumer(consume: Consume) -> None:
     consumer = consume("cl-1")
     polled(consumer, 10)
-    assert f"belongs to process {os.getpid()}" in str(in_fork(poll_in_fork, consumer))
+    assert f"belongs to process {os.getpid()}" in processes.in_fork(poll_in_fork, consumer)
     assert polled(consumer, 10) == list(range(10, 20))

@@ -26,6 +26,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 pytestmark = pytest.mark.slow
 
 PASSWORD = "a-very-secret-password"
+NOWHERE = KafkaConfig(bootstrap_servers="127.0.0.1:9")
 SIGNS = LifeSigns("requests", 0, b"g", b"alive", b"ended")
 
 
@@ -107,27 +108,42 @@ def test_one_that_is_killed_is_replaced(log: KafkaLog, caplog: pytest.LogCapture
     assert "event=member_helper_killed signal=9" in caplog.text
 
 
-def test_a_fork_is_no_member_and_does_not_hold_the_pipe_open(log: KafkaLog, tmp_path: Path) -> None:
-    with closing(helper_of(log)) as member:
+_FORK = """
+import sys
+from pathlib import Path
+from tests.logs.test_helper_process import use_in_fork
+use_in_fork(Path(sys.argv[1]))
+"""
+
+
+def test_a_fork_is_no_member_and_does_not_hold_the_pipe_open(tmp_path: Path) -> None:
+    # A process of its own: libraries of other tests may have threads here, which no fork survives.
+    program = [sys.executable, "-c", _FORK, str(tmp_path / "seen")]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ended.returncode == 0, ended.stderr
+    shared, own = json.loads((tmp_path / "seen").read_text())
+    assert shared == [], "the pipes of the helper are closed"
+    assert len(own) == 1, "it has a helper of its own"
+
+
+def use_in_fork(seen: Path) -> None:
+    """Use a member in a fork: the parent's one does nothing, and a new one has another helper."""
+    with KafkaLog(NOWHERE) as log, closing(helper_of(log)) as member:
         member.note(holds_records=True, has_sent=False)
         helper = the_helper()
-        child = multiprocessing.get_context("fork").Process(target=_use, args=(member, helper, tmp_path / "seen"))
+        child = multiprocessing.get_context("fork").Process(target=_use, args=(member, helper, seen))
         child.start()
-        child.join(DEADLINE_S)
-        assert child.exitcode == 0
-        shared, own = json.loads((tmp_path / "seen").read_text())
-        assert shared == [], "the pipes of the helper are closed"
-        assert len(own) == 1, "it has a helper of its own"
-        assert helpers() == [helper]
+        child.join()
+        if child.exitcode or helpers() != [helper]:
+            sys.exit(f"the fork ended with {child.exitcode}, the helper {helper} is one of {helpers()}")
 
 
 def _use(member: KafkaMemberHelper, helper: int, seen: Path) -> None:
-    """Use a member in a fork: the parent's one does nothing, and a new one has another helper."""
     pipes = {file for file in processes.open_files(helper) if file.startswith("pipe")}
     shared = [file for file in processes.open_files(os.getpid()) if file in pipes]
     member.note(holds_records=False, has_sent=True)
     member.close()
-    with KafkaLog(KafkaConfig(bootstrap_servers="127.0.0.1:9")) as log, closing(helper_of(log)) as own:
+    with KafkaLog(NOWHERE) as log, closing(helper_of(log)) as own:
         own.note(holds_records=True, has_sent=False)
         seen.write_text(json.dumps([shared, helpers()]))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.queues import SimpleQueue
 
 import pytest
 
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import ConfigurationError, LogError, OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
+from tests.support import processes
 from tests.support.log_sites import STAMPED, Site, read_values, values
 
 # Topics
@@ -281,21 +280,15 @@ def test_a_closed_log_refuses_everything(site: Site, events: str, operation: Cal
         operation(log, events)
 
 
-def _use(log: Log, topic: str, response: SimpleQueue[str]) -> None:
+def offsets_in_fork(log: Log, topic: str) -> str:
     try:
         log.offsets(topic)
     except LogError as error:
-        response.put(str(error))
-    else:
-        response.put("")
+        return str(error)
+    return "no error"
 
 
 def test_a_forked_process_must_open_its_own(log: Log, events: str) -> None:
     log.append(events, 0, values("a"))
-    fork = multiprocessing.get_context("fork")
-    response: SimpleQueue[str] = fork.SimpleQueue()
-    child = fork.Process(target=_use, args=(log, events, response))
-    child.start()
-    assert "forked" in response.get()
-    child.join()
+    assert "forked" in processes.in_fork(offsets_in_fork, log, events)
     assert read_values(log, events) == [b"a"]

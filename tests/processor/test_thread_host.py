@@ -38,18 +38,9 @@ def hosted(site: Site) -> Iterator[ThreadHost]:
         host.stop()
 
 
-def drain(site: Site, record_count: int = 20) -> None:
-    topic = site.new_topic(record_count=record_count)
-    group_id = site.new_group()
-    with site.consumer(group_id, topic) as consumer:
-        assert len(site.poll(consumer, record_count)) == record_count
-        consumer.commit_sync()
-        site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
-
-
 def test_a_stop_commits_what_was_applied_and_the_next_host_goes_on(site: Site) -> None:
     with hosted(site) as host:
-        drain(site)
+        site.drain()
         assert host.last_progress()["commits"] > 0
         published_ends = dict(host.processor.published_ends)
     marker = site.reader.last_marker()
@@ -57,16 +48,16 @@ def test_a_stop_commits_what_was_applied_and_the_next_host_goes_on(site: Site) -
     assert all(marker.end_offsets[partition] >= end for partition, end in published_ends.items())
     assert host.await_termination(0)
     with hosted(site):
-        drain(site)
+        site.drain()
 
 
 def test_an_older_host_ends_when_another_one_takes_over(site: Site) -> None:
     with hosted(site) as older:
-        drain(site)
+        site.drain()
         with hosted(site):
             with pytest.raises(FencedProcessorError):
                 older.await_termination(DEADLINE_S)
-            drain(site)
+            site.drain()
 
 
 def test_it_serves_until_a_stop_is_requested(site: Site) -> None:
@@ -76,7 +67,7 @@ def test_it_serves_until_a_stop_is_requested(site: Site) -> None:
     try:
         topics = {"__share_requests", "__share_responses"}
         site.until(lambda: topics <= {topic.name for topic in site.log.topics()}, "the host has made its topics")
-        drain(site)
+        site.drain()
         assert serving.is_alive()
     finally:
         stop.set()
@@ -92,7 +83,7 @@ def test_once_ends_when_nothing_is_left_to_do(site: Site) -> None:
 def test_it_leaves_no_thread_behind(site: Site) -> None:
     before = set(threading.enumerate())
     with hosted(site):
-        drain(site)
+        site.drain()
     eventually(
         lambda: not any(thread.name.startswith("sharegroup-") for thread in set(threading.enumerate()) - before),
         "all threads of the processor end",

@@ -57,15 +57,6 @@ def streaming_query(query: ProcessorQuery) -> StreamingQuery:
     )
 
 
-def drain(site: Site, record_count: int = 20) -> None:
-    topic = site.new_topic(record_count=record_count)
-    group_id = site.new_group()
-    with site.consumer(group_id, topic) as consumer:
-        assert len(site.poll(consumer, record_count)) == record_count
-        consumer.commit_sync()
-        site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
-
-
 def test_a_start_that_gets_no_session_leaves_no_loop_behind(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> SparkSession:
         raise RuntimeError("no session")
@@ -86,8 +77,8 @@ def test_a_start_that_gets_no_session_leaves_no_loop_behind(site: Site, caplog: 
 @pytest.mark.classic
 def test_members_are_served_within_one_long_batch(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site) as query:
-        drain(site)
-        drain(site)
+        site.drain()
+        site.drain()
         assert streaming_query(query).recentProgress == []
 
 
@@ -108,7 +99,7 @@ def test_a_python_process_that_starts_too_late_for_spark_is_started_again(
     python.chmod(0o755)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
     with hosted(spark, site, batch_duration_ms=0) as query:
-        drain(site)
+        site.drain()
         eventually(query.last_progress, "a batch ended")
     assert not is_late.exists()
     assert "event=query_restarted" in caplog.text
@@ -127,9 +118,9 @@ def test_members_get_responses_before_spark_comes_to_its_first_batch(
 
     monkeypatch.setattr(ProcessorQuery, "_run_batch", run_late)
     with hosted(spark, site):
-        drain(site)
+        site.drain()
         may_begin.set()
-        drain(site)
+        site.drain()
 
 
 @pytest.mark.classic
@@ -143,7 +134,7 @@ def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) 
 
         # A batch ends once something beyond its ranges is applied: work goes on until three are over.
         while len(figures()) < 3:
-            drain(site)
+            site.drain()
         shown = figures()
         assert sum(int(str(row["commits"])) for row in shown) >= 2
         assert sum(int(str(row["messages"])) for row in shown) >= sum(int(str(row["commits"])) for row in shown)
@@ -157,7 +148,7 @@ def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) 
 @pytest.mark.classic
 def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site, batch_duration_ms=0) as query:
-        drain(site)
+        site.drain()
         ends = {p: offsets.end_offset for p, offsets in site.log.offsets(REQUESTS).items()}
         eventually(lambda: len(streaming_query(query).recentProgress) >= 2, "batches end by themselves")
         assert all(query.processor.published_ends[p] >= 1 for p in ends)
@@ -166,7 +157,7 @@ def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Si
 @pytest.mark.classic
 def test_a_stop_in_mid_batch_commits_what_was_applied(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site) as query:
-        drain(site)
+        site.drain()
         published_ends = dict(query.processor.published_ends)
     marker = site.reader.last_marker()
     assert marker is not None
@@ -175,14 +166,14 @@ def test_a_stop_in_mid_batch_commits_what_was_applied(spark: SparkSession, site:
     assert sum(published_ends.values()) > 10
     assert len(list(site.checkpoint_path.iterdir())) == 1
     with hosted(spark, site):
-        drain(site)
+        site.drain()
     assert len(list(site.checkpoint_path.iterdir())) == 1
 
 
 @pytest.mark.classic
 def test_a_query_that_somebody_else_stops_is_a_failure(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site) as query:
-        drain(site)
+        site.drain()
         streaming_query(query).stop()
         with pytest.raises(ProcessorStoppedError, match="was stopped"):
             query.await_termination(DEADLINE_S)
@@ -193,19 +184,19 @@ def test_two_processors_in_one_session(spark: SparkSession, site: Site, tmp_path
     other_folder.mkdir()
     other = Site(other_folder)
     with hosted(spark, site), hosted(spark, other):
-        drain(site)
-        drain(other)
-        drain(site)
+        site.drain()
+        other.drain()
+        site.drain()
     other.close()
 
 
 def test_an_older_query_ends_when_another_one_takes_over(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site) as older:
-        drain(site)
+        site.drain()
         with hosted(spark, site):
             with pytest.raises(FencedProcessorError):
                 older.await_termination(DEADLINE_S)
-            drain(site)
+            site.drain()
 
 
 def test_a_notebook_cell_that_runs_processor_and_worker(spark: SparkSession, site: Site) -> None:

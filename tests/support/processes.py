@@ -1,9 +1,19 @@
-"""The processes of this machine, as /proc shows them."""
+"""The processes of this machine, as /proc shows them, and forks of this one."""
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
+
+from tests.support.eventually import DEADLINE_S
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 def children(parent: int, program: str) -> list[int]:
@@ -39,6 +49,23 @@ def open_files(pid: int) -> list[str]:
         with suppress(FileNotFoundError):
             files.append(str(descriptor.readlink()))
     return sorted(files)
+
+
+def in_fork(use: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Return what a function returns in a fork of this process."""
+    fork = multiprocessing.get_context("fork")
+    result: SimpleQueue[T] = fork.SimpleQueue()
+    child = fork.Process(target=_put, args=(result, use, arguments))
+    child.start()
+    child.join(DEADLINE_S)
+    assert child.exitcode == 0
+    return result.get()
+
+
+def _put(result: SimpleQueue[T], use: Callable[[*Ts], T], arguments: tuple[*Ts]) -> None:
+    # What libraries have in threads, which a fork lacks, is not to be collected here: some crash.
+    gc.disable()
+    result.put(use(*arguments))
 
 
 def _stats() -> dict[int, tuple[str, int, int]]:

@@ -214,6 +214,15 @@ class Site:
         }
         return starts == {partition: offsets.end_offset for partition, offsets in self.log.offsets(topic).items()}
 
+    def drain(self, record_count: int = 20) -> None:
+        """Have a new group take and accept all records of a new topic."""
+        topic = self.new_topic(record_count=record_count)
+        group_id = self.new_group()
+        with self.consumer(group_id, topic) as consumer:
+            assert len(self.poll(consumer, record_count)) == record_count
+            consumer.commit_sync()
+            self.until(lambda: self.is_drained(group_id, topic), "the topic is drained")
+
     def append_request(self, value: bytes | None, partition: int = 0) -> None:
         """Append bytes to the request log."""
         self.log.append(REQUESTS, partition, [NewRecord(None, value)])
