@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Self, TypeVar
 
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
+from sharegroup.errors import ApiError
 from sharegroup.protocol.group_description import (
     SHARE,
     DescribeConfigsResponse,
@@ -15,6 +17,8 @@ from sharegroup.protocol.group_description import (
     GroupStateName,
     ShareGroupDescribeResponse,
 )
+
+Result = TypeVar("Result")
 
 TopicPartition = tuple[str, int]
 """Topic name and partition."""
@@ -182,3 +186,14 @@ class SharePartitionOffsetInfo:
     start_offset: int
     leader_epoch: int
     lag: int | None
+
+
+def result_of_each(group_ids: Iterable[str], ask: Callable[[str], Result]) -> dict[str, Result | ApiError]:
+    """Return group id → the result for it, or the error."""
+    results: dict[str, Result | ApiError] = {}
+    for group_id in group_ids:
+        try:
+            results[group_id] = ask(group_id)
+        except ApiError as error:
+            results[group_id] = error
+    return results
