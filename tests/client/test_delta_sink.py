@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from sharegroup.client.sink_commits import (
     SinkCommit,
     WriteMetadata,
     WritePart,
+    commits_of,
     metadata_text,
     transaction_version,
 )
@@ -125,6 +127,28 @@ def test_several_writes_are_in_one_commit(path: str) -> None:
     assert [outcome(report) for report in committed.reports] == [(ACCEPT, True, 0), (ACCEPT, True, 1)]
     assert [DeltaSink(path).resolve(write) for write in (first, second)] == committed.reports
     assert DeltaTable(path).version() == 1
+
+
+def test_a_commit_has_a_thousand_writes(path: str) -> None:
+    sink = DeltaSink(path)
+    writes = [write_of(sink, 1_000_000 + slot, slot) for slot in range(1_000)]
+    parts = [WritePart(write, accepted=[("t" * 22, 0, write.version, write.version + 9)]) for write in writes]
+    parts[7] = parts[7]._replace(partitions=[REJECTED])
+    committed = sink.commit(parts, rows(1))
+    assert committed.is_written
+    assert {outcome(report) for report in committed.reports} == {(ACCEPT, True, 0), (ACCEPT, True, 1)}
+    assert DeltaTable(path).version() == 1
+    commits = commits_of((Path(path) / "_delta_log" / f"{1:020}.json").read_text().splitlines(), 1)
+    assert [each.metadata for each in commits] == [part.metadata for part in parts]
+
+
+def test_more_writes_than_fit_into_the_metadata_leave_out_what_they_accept() -> None:
+    writes = [
+        WriteMetadata(app_id=f"a/{slot}", version=slot, accepted=[("t" * 22, 0, 0, 10**9)]) for slot in range(20_000)
+    ]
+    line = json.dumps({"commitInfo": {"userMetadata": metadata_text(writes)}})
+    named = [(each.metadata.app_id, each.metadata.version, each.metadata.accepted) for each in commits_of([line], 1)]
+    assert named == [(f"a/{slot}", slot, []) for slot in range(20_000)]
 
 
 def test_of_several_writes_one_that_is_fenced_keeps_the_others_out(path: str) -> None:
