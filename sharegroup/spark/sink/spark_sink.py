@@ -24,7 +24,7 @@ from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from sharegroup.spark import classic
 from sharegroup.spark.sink.checks import check_table
-from sharegroup.spark.sink.classic_log import ClassicTableLog, first_line
+from sharegroup.spark.sink.classic_log import ClassicTableLog
 from sharegroup.spark.sink.commit_lock import check_writers
 from sharegroup.spark.sink.merge import merge
 from sharegroup.spark.sink.sink_table import described_table
@@ -107,7 +107,7 @@ class SparkSink:
         self._snapshot()
         return self._sink
 
-    def look(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
+    def lookup(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
         """Return what the table says of a write that is complete, or fenced; None if it may still get there.
 
         Raises:
@@ -133,7 +133,7 @@ class SparkSink:
             SinkError: the table cannot be read or written.
         """
         for _ in range(_MAX_ATTEMPTS):
-            if (resolved := self.look(write)) is not None:
+            if (resolved := self.lookup(write)) is not None:
                 return resolved
             fence = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
             self.commit_empty(fence, self._snapshot())
@@ -210,8 +210,9 @@ class SparkSink:
                 if _TRANSACTION_TAKEN.search(str(error)):
                     return
                 if not _CONFLICT.search(str(error)):
+                    reason = classic.first_line(error)
                     raise SinkError(
-                        f"Write {metadata.version} could not be committed to {self.address}: {first_line(error)}"
+                        f"Write {metadata.version} could not be committed to {self.address}: {reason}"
                     ) from error
             # Its columns may be others by now.
             snapshot = self._snapshot()

@@ -1,4 +1,4 @@
-"""What is refused as a sink at the start, and who may commit to it."""
+"""Tables that are refused as sinks at the start, and the programs that may commit to one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def locked(path: str, kind: str) -> Iterator[None]:
 
 
 def altered(spark: SparkSession, path: str, **properties: str) -> None:
-    given = ", ".join(f"'delta.{name}' = '{value}'" for name, value in properties.items())
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({given})")
+    assigned = ", ".join(f"'delta.{name}' = '{value}'" for name, value in properties.items())
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({assigned})")
 
 
 def in_store(location: str) -> SinkTable:

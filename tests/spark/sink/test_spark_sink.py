@@ -41,12 +41,12 @@ def test_what_is_written_is_there_once_with_its_acknowledgements(
 ) -> None:
     sink = open_sink()
     write = write_of(sink)
-    given = [*acks(ACCEPT, 0, 2), *acks(REJECT, 3, 3), *acks(ACCEPT, 4, 9)]
-    expected = SinkWrite(sink, write).commit(rows(spark, 1, 2), given)
+    acknowledgements = [*acks(ACCEPT, 0, 2), *acks(REJECT, 3, 3), *acks(ACCEPT, 4, 9)]
+    expected = SinkWrite(sink, write).commit(rows(spark, 1, 2), acknowledgements)
     assert outcome(expected) == (ACCEPT, True, [(3, 3, "REJECT")])
     # A run that comes again, and each lookup, say what the first run has written.
     assert SinkWrite(sink, write).commit(rows(spark, 7), ALL_ACCEPTED) == expected
-    assert sink.look(write.unresolved) == sink.resolve(write.unresolved) == expected
+    assert sink.lookup(write.unresolved) == sink.resolve(write.unresolved) == expected
     assert values(spark, path) == [0, 1, 2]
 
 
@@ -81,7 +81,7 @@ def test_a_write_without_rows_is_a_commit_too(spark: SparkSession, path: str, op
 def test_a_writer_that_wakes_up_late_finds_the_fence(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
-    assert sink.look(write.unresolved) is None
+    assert sink.lookup(write.unresolved) is None
     assert outcome(sink.resolve(write.unresolved)) == NOT_WRITTEN
     with pytest.raises(WriteFencedError, match="fenced"):
         SinkWrite(sink, write).commit(rows(spark, 1), ALL_ACCEPTED)
@@ -153,7 +153,7 @@ def test_parts_are_reported_together(spark: SparkSession, path: str, open_sink: 
     run = SinkWrite(sink, write)
     run.commit_part(rows(spark, 1), acks(ACCEPT, 0, 3))
     run.commit_part(rows(spark, 2), [*acks(ACCEPT, 4, 5), *acks(REJECT, 6, 6)])
-    assert sink.look(write.unresolved) is None
+    assert sink.lookup(write.unresolved) is None
     resolved = run.close(acks(RELEASE, 7, 9))
     assert outcome(resolved) == (None, True, [(0, 3, "ACCEPT"), (4, 5, "ACCEPT"), (6, 6, "REJECT"), (7, 9, "RELEASE")])
     assert sink.resolve(write.unresolved) == resolved
@@ -234,8 +234,10 @@ def test_acknowledgements_that_do_not_fit_into_a_commit_take_more(
     sink = open_sink()
     count = 2_000
     write = write_of(sink)._replace(record_count=2 * count)
-    given = [ack for n in range(count) for ack in (*acks(ACCEPT, 2 * n, 2 * n), *acks(REJECT, 2 * n + 1, 2 * n + 1))]
-    resolved = SinkWrite(sink, write).commit(rows(spark, 1), given)
+    acknowledgements = [
+        ack for n in range(count) for ack in (*acks(ACCEPT, 2 * n, 2 * n), *acks(REJECT, 2 * n + 1, 2 * n + 1))
+    ]
+    resolved = SinkWrite(sink, write).commit(rows(spark, 1), acknowledgements)
     assert outcome(resolved) == (ACCEPT, True, [(2 * n + 1, 2 * n + 1, "REJECT") for n in range(count)])
     commits = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").where("userMetadata is not null").collect()
     assert len(commits) > 1
