@@ -30,7 +30,7 @@ from sharegroup.metrics.exposition import WorkerMetrics
 from sharegroup.spark.handler_calls import Handler, SinkHandler
 from sharegroup.spark.range_size import RangeSize
 from sharegroup.spark.session import check_log, check_running
-from sharegroup.spark.sink.open_sinks import open_sink
+from sharegroup.spark.sink.open_sinks import new_sink
 from sharegroup.spark.sink.spark_sink import SparkSink
 from sharegroup.spark.sources import register
 from sharegroup.spark.stop_condition import StopOnRequest, StopWhenDrained
@@ -120,7 +120,7 @@ def process(
 
 def _sink(spark: SparkSession, config: WorkerConfig, address: str) -> SparkSink | None:
     if address:
-        return open_sink(spark, address, config.sink_config)
+        return new_sink(spark, address, config.sink_config)
     config.check_no_sink()
     return None
 

@@ -14,14 +14,14 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from sharegroup.client.group_member import GroupMember
-from sharegroup.client.held_records import Acquisition
+from sharegroup.client.held_records import Acquisition, unread
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.sink_table import WRITE_EXPIRY_MS
 from sharegroup.client.write_resolver import WriteResolver
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import WorkerConfig
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import ApiError, HandlerFailedError, ShareGroupError
+from sharegroup.errors import ApiError, HandlerFailedError, ShareGroupError, SinkError
 from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import Log
@@ -132,8 +132,19 @@ class WorkerLoop:
             self._running.add(threads.submit(self._process, active))
 
     def _write_of(self, acquisition: Acquisition) -> SinkWrite | None:
-        write = acquisition.write
-        return None if self._sink is None or write is None else SinkWrite(self._sink, write)
+        """Return the write of an acquisition.
+
+        Raises:
+            SinkError: the table does not remember commits for as long as the group looks writes up.
+        """
+        if self._sink is None or acquisition.write is None:
+            return None
+        try:
+            self._sink.check(self._member.write_expiry_ms or WRITE_EXPIRY_MS)
+        except SinkError as error:
+            self._member.acknowledge(unread(acquisition.ranges, error.message))
+            raise
+        return SinkWrite(self._sink, acquisition.write)
 
     def _next_acquisition(self) -> Acquisition | None:
         try:
@@ -234,8 +245,6 @@ class WorkerLoop:
         if not self._end(active, outcome, ended_ms):
             return Outcome(error=outcome.error)
         self._log_acknowledgements(outcome.acknowledgements, (ended_ms - began_ms) / 1_000)
-        if self._sink is not None:
-            self._sink.check(self._member.write_expiry_ms or WRITE_EXPIRY_MS)
         return outcome
 
     def _end(self, active: LockedRecords, outcome: Outcome, ended_ms: int) -> bool:

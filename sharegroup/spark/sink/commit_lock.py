@@ -26,6 +26,7 @@ from sharegroup.spark.sink.sink_table import SinkTable
 _ATOMIC_SCHEMES = (*AZURE_SCHEMES, *GOOGLE_SCHEMES, "hdfs", "viewfs", "wasb", "wasbs")
 _LOCAL_SCHEMES = ("", "file")
 _LOG_STORE_KEY = "spark.delta.logStore.{scheme}.impl"
+_ATOMIC_LOG_STORES = ("io.delta.storage.S3DynamoDBLogStore",)
 _WRITERS_KEY = "sink.writers"
 _ONE_DRIVER = f"Set {_WRITERS_KEY} to one if this driver is the only program that writes to the table"
 
@@ -46,7 +47,7 @@ def check_writers(spark: SparkSession, table: SinkTable, writers: str) -> None:
         _lock(spark, str(sink_lock_path(_local_path(table))))
     elif scheme in _ATOMIC_SCHEMES or writers:
         return
-    elif not spark.conf.get(_LOG_STORE_KEY.format(scheme=scheme), None):
+    elif spark.conf.get(_LOG_STORE_KEY.format(scheme=scheme), None) not in _ATOMIC_LOG_STORES:
         raise SinkError(
             f"{table.address} is on {scheme}, where commits of two Spark drivers may overwrite each other.",
             f"{_ONE_DRIVER}; or to atomic if the session has a log store for several of them "

@@ -132,5 +132,11 @@ def test_a_store_where_spark_drivers_overwrite_each_other_needs_a_word_of_the_us
         check_writers(spark, in_store("s3a://bucket/totals"), "")
     for writers in ("one", "atomic"):
         check_writers(spark, in_store("s3a://bucket/totals"), writers)
+    session = spark.newSession()
+    session.conf.set("spark.delta.logStore.s3a.impl", "io.delta.storage.S3SingleDriverLogStore")
+    with pytest.raises(SinkError, match=r"sink.writers to one"):
+        check_writers(session, in_store("s3a://bucket/totals"), "")
+    session.conf.set("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore")
+    check_writers(session, in_store("s3a://bucket/totals"), "")
     for store in ("abfss://container@account.dfs.core.windows.net/totals", "gs://bucket/totals", "hdfs://name/totals"):
         check_writers(spark, in_store(store), "")
