@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from rich.console import Console
 
 from examples.flights.report import Account, render
+from sharegroup import AdminClient
 from sharegroup.audit.history.group_history import GroupHistory, group_history
 from sharegroup.audit.verification.findings import Verification
 from sharegroup.config.loader import load_settings
@@ -80,18 +83,20 @@ class Orders:
         with self._opened_log() as log:
             return {SETTINGS.request_topic_name, SETTINGS.response_topic_name} <= {t.name for t in log.topics()}
 
-    def are_all_finished(self) -> bool:
+    def are_all_finished(self, group_id: str = "orders") -> bool:
         """Return True if the start offset of each share-partition has reached the end of its log."""
         with self._opened_log() as log:
             ends = {partition: offsets.end_offset for partition, offsets in log.offsets("orders").items()}
-        return {offsets.partition: offsets.start_offset for offsets in self.history().partitions.values()} == ends
+        return {
+            offsets.partition: offsets.start_offset for offsets in self.history(group_id).partitions.values()
+        } == ends
 
-    def history(self) -> GroupHistory:
-        return group_history("orders", StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows())
+    def history(self, group_id: str = "orders") -> GroupHistory:
+        return group_history(group_id, StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows())
 
-    def accepted_count(self) -> int:
+    def accepted_count(self, group_id: str = "orders") -> int:
         try:
-            return self.history().record_count(Cause.ACCEPT)
+            return self.history(group_id).record_count(Cause.ACCEPT)
         except StateTableError:
             # Not made yet.
             return 0
@@ -122,6 +127,27 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
     assert orders.accepted_count() - accepted == valid_count, "of 30 records each tenth is invalid"
 
 
+@pytest.mark.long("a program with a JVM of its own")
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_worker_with_a_sink_writes_each_record_once(orders: Orders) -> None:
+    (line,) = re.findall(r"^sharegroup worker .+$", TEXTS["exactly_once.md"], re.M)
+    orders.produce()
+    with AdminClient({"log.path": in_folder(orders.folder, SETTINGS.log_path)}) as admin:
+        earliest = {"share.auto.offset.reset": "earliest", "share.exactly.once.enable": "true"}
+        admin.alter_group_config("totals", earliest)
+    columns = {"topic": [""], "partition": [0], "offset": [0], "id": [0], "total": [0.0]}
+    types = {"partition": pa.int32(), "offset": pa.int64(), "id": pa.int32()}
+    schema = pa.schema([(name, types.get(name, pa.array(value).type)) for name, value in columns.items()])
+    path = in_folder(orders.folder, "data/totals")
+    DeltaTable.create(path, schema)
+    with running(orders.folder, *shlex.split(line)) as process:
+        until(lambda: orders.are_all_finished("totals"), "the worker has finished all records", [process])
+    offsets = DeltaTable(path).to_pyarrow_table().select(["partition", "offset"]).to_pylist()
+    assert len(offsets) == len({tuple(row.values()) for row in offsets}) == orders.accepted_count("totals")
+    assert len(offsets) % 27 == 0, "of 30 records each tenth is invalid"
+
+
 @pytest.mark.core
 @pytest.mark.long("a program with a JVM of its own")
 @pytest.mark.spark
@@ -140,7 +166,15 @@ def test_every_example_is_run() -> None:
     # Those of the admin client are run by its own tests.
     programs = sum(text.count("```python\n") for name, text in TEXTS.items() if name != "admin.md")
     assert programs == len(EXAMPLES)
-    assert set(EXAMPLES) == {"produce.py", "stream.py", "judge.py", "consumer.py", "orders.py", "notebook.py"}
+    assert set(EXAMPLES) == {
+        "produce.py",
+        "stream.py",
+        "judge.py",
+        "consumer.py",
+        "orders.py",
+        "notebook.py",
+        "totals.py",
+    }
     # `quickstart` is run by a test of its own.
     assert set(COMMANDS) == {"quickstart", "init", "processor", "stream.py", "judge.py", "worker"}
 

@@ -91,7 +91,7 @@ class SourceMember:
         self._given_up: dict[int, tuple[Acknowledgement, ...]] = {}
         """Version of a write → acknowledgements of offsets that are in no batch; its commit has them."""
         config = options.config
-        self._sink = ServedSink(config.sink, config.given) if config.sink else None
+        self._sink = ServedSink(config.sink, config.sink_values) if config.sink else None
         is_resumed = self._join(last.member_id, max_fetch_wait_ms)
         self._resolver = None if self._sink is None else WriteResolver(self.group_member, self._sink)
         self._event = partial(
@@ -254,7 +254,7 @@ class SourceMember:
         if batch.write is None or self._sink is None or self._resolver is None:
             return None
         write = batch.write.unresolved
-        if (resolved := self._sink.look(write)) is not None:
+        if (resolved := self._sink.lookup(write)) is not None:
             return resolved
         if was_active and any(without_unreadable(self._log, batch.ranges)[0]):
             raise InvalidRequestError(
@@ -262,7 +262,7 @@ class SourceMember:
                 f"{batch.write.address} has no write of it. Its records are not accepted, and come again.",
                 "Write the results of each batch by write_once(batch, results), in foreachBatch and nowhere else.",
             )
-        # The application was told so when it ran; or all records were deleted from the log.
+        # The application got an error for it when it ran; or all records were deleted from the log.
         logger.warning(self._event("batch_not_written", batch=batch.number, sink=batch.write.address))
         self._resolver.add(write)
         return None

@@ -258,6 +258,21 @@ def test_keys_of_a_sink_need_one(site: SparkSite) -> None:
         process(site.spark, config, results)
 
 
+def test_a_table_that_forgets_earlier_than_the_group_looks_writes_up_is_refused(site: SparkSite, table: str) -> None:
+    topic = site.new_topic(record_count=3)
+    site.spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 10 days')")
+    ms = 20 * 24 * 60 * 60 * 1_000
+    group_id = new_group(site, share_exactly_once_write_expiry_ms=str(ms))
+    config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic}
+    with pytest.raises(SinkError, match=r"keeps its log for interval 10 days .* for up to 20 days"):
+        process(site.spark, config, results, once_timeout_s=DEADLINE_S, sink=table)
+    assert not written(site, table)
+    site.spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 90 days')")
+    # The worker that starts again reads the table again.
+    drain(site, group_id, topic, results, table)
+    assert written(site, table) == accepted(site, group_id) == once(1, 3)
+
+
 def test_what_is_no_table_is_refused_before_the_worker_joins(site: SparkSite, tmp_path: Path) -> None:
     config = {"log.path": str(site.log_path), "group.id": site.new_name("group"), "topics": "t"}
     with pytest.raises(SinkError, match="no Delta table"):

@@ -42,8 +42,8 @@ def write(batch: DataFrame, batch_id: int) -> None:
 
 
 def rows(site: SparkSite, table: str) -> Counter[OffsetKey]:
-    found = site.spark.read.format("delta").load(table).select("partition", "offset").collect()
-    return Counter((row.partition, row.offset) for row in found)
+    written_rows = site.spark.read.format("delta").load(table).select("partition", "offset").collect()
+    return Counter((row.partition, row.offset) for row in written_rows)
 
 
 def accepted(site: SparkSite, group_id: str) -> Counter[OffsetKey]:
@@ -150,8 +150,8 @@ def test_results_may_lack_the_columns_of_the_batch_or_be_empty(site: SparkSite, 
 
     frame = records(site, group_id, topic, max_poll_records="10", share_acquire_mode="record_limit", sink=table)
     drain(site, group_id, topic, written(frame, count, tmp_path / "checkpoint"))
-    found = site.spark.read.format("delta").load(table).collect()
-    assert sum(row[0] for row in found) == 10
+    counts = site.spark.read.format("delta").load(table).collect()
+    assert sum(row[0] for row in counts) == 10
     assert accepted(site, group_id) == once(1, 20)
 
 
@@ -204,7 +204,7 @@ def test_the_writes_of_an_idle_query_look_up_those_of_a_lost_one(site: SparkSite
 
 
 def refused(site: SparkSite, table: str, tmp_path: Path, action: Callable[[DataFrame], None], **options: str) -> str:
-    """What `write_once` says in the first batch with records."""
+    """The errors of `write_once` in the first batch with records."""
     texts: list[str] = []
     topic, group_id = site.new_topic(record_count=3), new_group(site)
 
