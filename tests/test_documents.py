@@ -20,6 +20,7 @@ from rich.console import Console
 from examples.flights.report import Account, render
 from sharegroup import AdminClient
 from sharegroup.audit.history.group_history import GroupHistory, group_history
+from sharegroup.audit.sinks.reconcile import SinkVerification
 from sharegroup.audit.verification.findings import Verification
 from sharegroup.config.loader import load_settings
 from sharegroup.core.record_state import Cause
@@ -187,7 +188,7 @@ def test_every_exit_code_is_explained() -> None:
 def test_the_sample_has_the_figures_that_the_example_shows() -> None:
     shown = Console(width=100, no_color=True)
     with shown.capture() as captured:
-        shown.print(render(Account(GroupHistory("flights"), Verification())))
+        shown.print(render(Account(GroupHistory("flights"), Verification(), SinkVerification())))
     (sample,) = re.findall(r"<!-- sample: summary -->\n```\n(.*?)```", README, re.DOTALL)
     assert titles(sample) == titles(captured.get())
 
