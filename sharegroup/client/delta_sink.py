@@ -10,6 +10,7 @@ later is refused. It reads the log's files from the version on that the fetch no
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,8 @@ _MAX_COMMIT_RETRIES = 1_000
 """Attempts of delta-rs to commit beside writers of other transactions."""
 _LATEST_S = 10.0
 """A commit reads one by one what others have committed since the version that it starts from: it is not old."""
+_REFUSED_ROWS = re.compile(r"failed validation|invariant|constraint|schema|cannot be null", re.IGNORECASE)
+"""What delta-rs says of rows that a table refuses; its errors for stores have no type of their own."""
 _NONE = -1
 _DECIDE_BY_HAND = "An administrator has to decide it: `sharegroup groups resolve --write`."
 
@@ -319,6 +322,11 @@ class DeltaSink:
 
     def _described(self, table: DeltaTable) -> Sink:
         return Sink(address=self._address, table_id=str(table.metadata().id), version=table.version())
+
+
+def refuses_rows(error: BaseException) -> bool:
+    """Return True if a commit failed for its rows, and not because the store or the table cannot be reached."""
+    return _REFUSED_ROWS.search(str(error)) is not None
 
 
 def _known_transaction(table: DeltaTable, write: Written) -> int:

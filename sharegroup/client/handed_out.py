@@ -98,8 +98,8 @@ class _Handed:
             if ack.key in self.left:
                 self.left[ack.key].remove(ack.first_offset, ack.last_offset)
 
-    def given_up(self, *, is_begun: bool) -> list[Acknowledgement]:
-        """Return acknowledgements that release its records, and say of its gaps that they are none."""
+    def given_up(self, *, is_begun: bool, is_unread: bool = False) -> list[Acknowledgement]:
+        """Return acknowledgements that release its records, or return them unread; its gaps are none."""
         missing = [ack._replace(is_begun=is_begun) for ack in self.own_missing]
         self.remove(missing)
         released = (
@@ -107,8 +107,9 @@ class _Handed:
                 *key,
                 first,
                 last,
-                AcknowledgeType.RELEASE,
+                AcknowledgeType.UNREAD if is_unread else AcknowledgeType.RELEASE,
                 topic=self.topics[key],
+                reason="the sink cannot be reached" if is_unread else "",
                 write_version=self.write.version,
                 is_begun=is_begun,
             )
@@ -197,12 +198,15 @@ class HandedOutWrites:
         for handed in self._handed.values():
             handed.remove(ack for ack in acknowledgements if ack.write_version == handed.write.version)
 
-    def give_up(self, withdraw: Callable[[int], list[HeldRange]], *, is_begun: bool) -> Iterator[GivenUp]:
+    def give_up(
+        self, withdraw: Callable[[int], list[HeldRange]], *, is_begun: bool, is_unread: bool = False
+    ) -> Iterator[GivenUp]:
         """Remove all writes, and yield the acknowledgements that release their records and return the rest unread.
 
         Args:
             withdraw: removes and returns the records of a write that wait for the application.
             is_begun: True if a commit of them may be in the sink, or may get there.
+            is_unread: return the records unread instead of releasing them.
         """
         handed_out, self._handed = self._handed, {}
         for version, handed in handed_out.items():
@@ -211,7 +215,7 @@ class HandedOutWrites:
                 held.acknowledgement(AcknowledgeType.UNREAD, "others of its write are given up", is_begun=begun)
                 for held in withdraw(version)
             ]
-            yield GivenUp(handed.write, [*handed.given_up(is_begun=begun), *rest], begun)
+            yield GivenUp(handed.write, [*handed.given_up(is_begun=begun, is_unread=is_unread), *rest], begun)
 
 
 def _by_record(acknowledgements: Iterable[Acknowledgement]) -> _ByRecord:

@@ -265,7 +265,7 @@ class ShareConsumer:
             WriteFencedError: the locks had ended, or the sink is another table by now. Nothing is written, and the
                 records come again.
             SinkError: the commit failed, and may be in the sink: the records are looked up there, and come again if it
-                is not.
+                is not. Their delivery does not count unless the table refuses the rows.
         """
         return self._transaction.opened(self._entered)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sharegroup.client.delta_sink import DeltaSink
+from sharegroup.client.delta_sink import DeltaSink, refuses_rows
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.handed_out import HandedOutWrites, PlannedPart
 from sharegroup.client.held_records import ReadRange
@@ -101,8 +101,9 @@ class SinkWriter:
             committed = self._sink.commit([each.part for each in planned], rows)
             # Whatever fails from here on must not release what is written.
             (self._handed_out.committed if committed.is_written else self._handed_out.fenced)(planned)
-        except BaseException:
-            self.give_up(is_begun=True)
+        except BaseException as error:
+            # A delivery counts if its results may be at fault, and not because of a store that is away.
+            self.give_up(is_begun=True, is_unread=not refuses_rows(error))
             raise
         settles = {part.write.version: acks for part, acks in planned} if committed.is_written else {}
         for report in committed.reports:
@@ -119,16 +120,17 @@ class SinkWriter:
                 "Its records come again.",
             )
 
-    def give_up(self, *, is_begun: bool = False) -> None:
+    def give_up(self, *, is_begun: bool = False, is_unread: bool = False) -> None:
         """Release the records that the application has, and return the rest of their writes unread.
 
         Args:
             is_begun: True if a commit of them may be in the sink, or may get there: they are looked up first.
+            is_unread: return them unread, too: their delivery does not count.
         """
         member, resolver = self._member, self._resolver
         if member is None or resolver is None:
             return
-        for given_up in self._handed_out.give_up(member.withdraw, is_begun=is_begun):
+        for given_up in self._handed_out.give_up(member.withdraw, is_begun=is_begun, is_unread=is_unread):
             member.acknowledge(given_up.acknowledgements)
             if given_up.is_begun:
                 resolver.add(given_up.write.unresolved)

@@ -335,4 +335,18 @@ def test_close_looks_up_what_it_has_begun(
     consumer.close()
     assert not open_writes(folded(log))
     monkeypatch.undo()
+    # A sink that is away uses no delivery up.
+    assert got(consume_into().poll(DEADLINE_S)) == "0-9:d1"
+
+
+def test_a_commit_that_fails_for_its_rows_counts_as_a_delivery(
+    consume_into: Callable[..., ShareConsumer], log: LocalLog, table: str
+) -> None:
+    DeltaTable(table).alter.add_constraint({"few": "offset < 5"})
+    consumer = consume_into()
+    messages = consumer.poll(DEADLINE_S)
+    with pytest.raises(SinkError, match="failed validation"), consumer.transaction() as write:
+        write.append(results(messages))
+    consumer.close()
+    assert not open_writes(folded(log))
     assert got(consume_into().poll(DEADLINE_S)) == "0-9:d2"
