@@ -275,22 +275,26 @@ class DeltaSink:
     def _known_commits(self, write: UnresolvedWrite, known: int) -> list[WriteCommit]:
         """Return the commits of a write up to the transaction that the table knows of it."""
         table = self._load()
-        commits: list[WriteCommit] = []
+        commits: dict[int, WriteCommit] = {}
         file_count = 0
         for version, lines in self._log_files(table, write.sink_version + 1):
             file_count += 1
             for commit in commits_of(lines, version):
                 names = commit.metadata.app_id, commit.metadata.version
                 is_known = transaction_version(write.version, commit.metadata.part) <= known
-                commits += [commit] if names == (write.app_id, write.version) and is_known else []
-        is_whole = any(each.metadata.part == CLOSING_PART and not _is_partial(each.metadata) for each in commits)
+                if names == (write.app_id, write.version) and is_known:
+                    # An older file with the same transaction has a name that a clean-up of the log had freed: a writer
+                    # whose snapshot was older than that made it, and the table does not have it.
+                    commits[commit.metadata.part] = commit
+        closing = commits.get(CLOSING_PART)
+        is_whole = closing is not None and not _is_partial(closing.metadata)
         if not is_whole and file_count < table.version() - write.sink_version:
             raise UndecidedWriteError(
                 f"Write {write.version} of {write.app_id} is in the table, and the log does not have its commits any "
                 "more.",
                 _DECIDE_BY_HAND,
             )
-        return commits
+        return list(commits.values())
 
     def _log_files(self, table: DeltaTable, first_version: int) -> Iterator[tuple[int, list[str]]]:
         store = DeltaStorageHandler.from_table(table._table, self._options)

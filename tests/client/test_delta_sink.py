@@ -282,6 +282,22 @@ def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(path: str) -> None:
         sink.resolve(write)
 
 
+def test_a_file_with_a_name_that_a_clean_up_has_freed_does_not_count(path: str, tmp_path: Path) -> None:
+    sink = DeltaSink(path)
+    write = write_of(sink)
+    late = str(tmp_path / "late")
+    shutil.copytree(path, late)
+    for value in (7, 8):
+        write_deltalake(path, rows(value), mode="append")
+    DeltaTable(path).create_checkpoint()
+    # Spark commits so, with a snapshot from before the clean-up, and reports success.
+    assert commit(DeltaSink(late), write, rows(1)).is_written
+    shutil.copytree(late, path, dirs_exist_ok=True)
+    lookups = [DeltaSink(path).resolve(write) for _ in range(2)]
+    assert [outcome(lookup) for lookup in lookups] == [(None, True, 0)] * 2
+    assert values(path) == [0, 7, 8]
+
+
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="no Delta table"):
         DeltaSink(str(tmp_path / "nothing"))
