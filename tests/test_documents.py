@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from rich.console import Console
 
 from examples.flights.report import Account, render
@@ -54,7 +55,7 @@ def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     for name, program in EXAMPLES.items():
         (folder / name).write_text(program, encoding="utf-8")
-    leash.run(COMMANDS["init"], timeout_s=DEADLINE_S, cwd=folder, env=activated()).check_returncode()
+    run(folder, *COMMANDS["init"])
     return folder
 
 
@@ -69,10 +70,11 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orders]:
 
 
 class Orders:
-    """The group of the examples, as its log and its state table show it."""
+    """A group of the examples, as its log and its state table show it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, group_id: str = "orders") -> None:
         self.folder = folder
+        self._group_id = group_id
 
     def produce(self) -> None:
         subprocess.run([sys.executable, "produce.py"], cwd=self.folder, env=activated(), check=True, timeout=DEADLINE_S)
@@ -88,7 +90,9 @@ class Orders:
         return {offsets.partition: offsets.start_offset for offsets in self.history().partitions.values()} == ends
 
     def history(self) -> GroupHistory:
-        return group_history("orders", StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows())
+        return group_history(
+            self._group_id, StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows()
+        )
 
     def accepted_count(self) -> int:
         try:
@@ -109,11 +113,10 @@ class Orders:
     ("member", "valid_count"),
     [
         (COMMANDS["stream.py"], 30),
-        (COMMANDS["judge.py"], 27),
         (("python", "consumer.py"), 27),
         (COMMANDS["worker"], 27),
     ],
-    ids=["stream.py", "judge.py", "consumer.py", "worker"],
+    ids=["stream.py", "consumer.py", "worker"],
 )
 def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, ...], valid_count: int) -> None:
     orders.produce()
@@ -124,15 +127,29 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
 
 
 @pytest.mark.core
+@pytest.mark.long("programs with JVMs of their own")
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_query_with_a_sink_enters_each_order_once(orders: Orders) -> None:
+    orders.produce()
+    run(orders.folder, *COMMANDS["groups"])
+    ledger = Orders(orders.folder, "ledger")
+    with running(orders.folder, *COMMANDS["ledger.py"]) as process:
+        until(ledger.are_all_finished, "the ledger has all orders", [process])
+    run(orders.folder, *COMMANDS["audit"])
+    entered = DeltaTable(orders.folder / "data" / "ledger").to_pyarrow_table(columns=["id", "partition", "offset"])
+    assert entered.num_rows == len(set(zip(*entered.to_pydict().values(), strict=True))) == ledger.accepted_count()
+    assert all(number % 10 for number in entered["id"].to_pylist()), "invalid orders are rejected"
+
+
+@pytest.mark.core
 @pytest.mark.long("a program with a JVM of its own")
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_notebook_runs_both_in_one_session(tmp_path_factory: pytest.TempPathFactory) -> None:
     orders = Orders(new_folder(tmp_path_factory))
     orders.produce()
-    leash.run(
-        [sys.executable, "notebook.py"], timeout_s=DEADLINE_S, cwd=orders.folder, env=activated()
-    ).check_returncode()
+    run(orders.folder, sys.executable, "notebook.py")
     assert orders.are_all_finished()
     assert orders.accepted_count() == 27
 
@@ -141,9 +158,9 @@ def test_every_example_is_run() -> None:
     # Those of the admin client are run by its own tests.
     programs = sum(text.count("```python\n") for name, text in TEXTS.items() if name != "admin.md")
     assert programs == len(EXAMPLES)
-    assert set(EXAMPLES) == {"produce.py", "stream.py", "judge.py", "consumer.py", "orders.py", "notebook.py"}
+    assert set(EXAMPLES) == {"produce.py", "stream.py", "ledger.py", "consumer.py", "orders.py", "notebook.py"}
     # `quickstart` is run by a test of its own.
-    assert set(COMMANDS) == {"quickstart", "init", "processor", "stream.py", "judge.py", "worker"}
+    assert set(COMMANDS) == {"quickstart", "init", "processor", "stream.py", "groups", "ledger.py", "audit", "worker"}
 
 
 def test_every_exit_code_is_explained() -> None:
@@ -193,6 +210,11 @@ def activated() -> dict[str, str]:
         name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SHAREGROUP_"))
     }
     return {**environment, "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])}
+
+
+def run(folder: Path, *command: str) -> None:
+    """Run a program that ends by itself, without an error."""
+    leash.run(command, timeout_s=DEADLINE_S, cwd=folder, env=activated()).check_returncode()
 
 
 @contextmanager
