@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -208,6 +209,25 @@ def test_results_are_merged_by_their_keys(site: SparkSite, table: str) -> None:
     drain(site, group_id, topic, latest, table, **config)
     assert written(site, table) == Counter([(0, 27), (1, 28), (2, 29)])
     assert accepted(site, group_id) == once(1, 30)
+
+
+@pytest.mark.long("several acquisitions, each with commits")
+def test_two_results_of_one_key_in_a_batch_are_named_and_parts_go_on(
+    site: SparkSite, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = site.new_topic(record_count=4)
+    group_id = new_group(site)
+
+    def by_parity(records: DataFrame) -> DataFrame:
+        return results(records).withColumn("partition", (F.col("offset") % 2).cast("int"))
+
+    config = {"max.poll.records": 4, "sink.mode": "merge", "sink.merge.keys": "partition"}
+    with caplog.at_level(logging.ERROR, "sharegroup.spark.worker"):
+        drain(site, group_id, topic, by_parity, table, **config)
+    errors = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert any("2 rows of the results have the key partition = " in error for error in errors)
+    assert written(site, table) == Counter([(0, 2), (1, 3)])
+    assert accepted(site, group_id) == once(1, 4)
 
 
 @pytest.mark.long("several acquisitions, each with commits")
