@@ -328,6 +328,16 @@ def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(spark: SparkSession, 
         sink.resolve(write.unresolved)
 
 
+def test_a_write_that_is_older_than_the_table_may_remember_is_not_guessed(open_sink: OpenSink) -> None:
+    sink = open_sink()
+    write = write_of(sink).unresolved.model_copy(update={"opened_ms": 1})
+    with pytest.raises(UndecidedWriteError, match=r"more than 604800000 ms ago.*groups resolve --write"):
+        sink.resolve(write)
+    sink.check(1_000 * 24 * 60 * 60)
+    with pytest.raises(UndecidedWriteError, match="more than 86400000 ms ago"):
+        sink.resolve(write)
+
+
 @pytest.mark.long("several commits")
 def test_a_commit_under_the_freed_name_of_an_old_version_is_not_in_the_table(
     spark: SparkSession, path: str, open_sink: OpenSink
