@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from rich.console import Console
 
 from examples.flights.report import Account, render
+from sharegroup import AdminClient
 from sharegroup.audit.history.group_history import GroupHistory, group_history
 from sharegroup.audit.sinks.reconcile import SinkVerification
 from sharegroup.audit.verification.findings import Verification
@@ -70,11 +72,10 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orders]:
 
 
 class Orders:
-    """A group of the examples, as its log and its state table show it."""
+    """The groups of the examples, as their log and their state table show them."""
 
-    def __init__(self, folder: Path, group_id: str = "orders") -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._group_id = group_id
 
     def produce(self) -> None:
         subprocess.run([sys.executable, "produce.py"], cwd=self.folder, env=activated(), check=True, timeout=DEADLINE_S)
@@ -83,20 +84,19 @@ class Orders:
         with self._opened_log() as log:
             return {SETTINGS.request_topic_name, SETTINGS.response_topic_name} <= {t.name for t in log.topics()}
 
-    def are_all_finished(self) -> bool:
+    def are_all_finished(self, group_id: str = "orders") -> bool:
         """Return True if the start offset of each share-partition has reached the end of its log."""
         with self._opened_log() as log:
             ends = {partition: offsets.end_offset for partition, offsets in log.offsets("orders").items()}
-        return {offsets.partition: offsets.start_offset for offsets in self.history().partitions.values()} == ends
+        partitions = self.history(group_id).partitions.values()
+        return {offsets.partition: offsets.start_offset for offsets in partitions} == ends
 
-    def history(self) -> GroupHistory:
-        return group_history(
-            self._group_id, StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows()
-        )
+    def history(self, group_id: str = "orders") -> GroupHistory:
+        return group_history(group_id, StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows())
 
-    def accepted_count(self) -> int:
+    def accepted_count(self, group_id: str = "orders") -> int:
         try:
-            return self.history().record_count(Cause.ACCEPT)
+            return self.history(group_id).record_count(Cause.ACCEPT)
         except StateTableError:
             # Not made yet.
             return 0
@@ -126,6 +126,27 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
     assert orders.accepted_count() - accepted == valid_count, "of 30 records each tenth is invalid"
 
 
+@pytest.mark.long("a program with a JVM of its own")
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_worker_with_a_sink_writes_each_record_once(orders: Orders) -> None:
+    (line,) = re.findall(r"^sharegroup worker .+$", TEXTS["exactly_once.md"], re.M)
+    orders.produce()
+    with AdminClient({"log.path": in_folder(orders.folder, SETTINGS.log_path)}) as admin:
+        earliest = {"share.auto.offset.reset": "earliest", "share.exactly.once.enable": "true"}
+        admin.alter_group_config("totals", earliest)
+    columns = {"topic": [""], "partition": [0], "offset": [0], "id": [0], "total": [0.0]}
+    types = {"partition": pa.int32(), "offset": pa.int64(), "id": pa.int32()}
+    schema = pa.schema([(name, types.get(name, pa.array(value).type)) for name, value in columns.items()])
+    path = orders.folder / "data" / "totals"
+    DeltaTable.create(path, schema)
+    with running(orders.folder, *shlex.split(line)) as process:
+        until(lambda: orders.are_all_finished("totals"), "the worker has finished all records", [process])
+    offsets = DeltaTable(path).to_pyarrow_table().select(["partition", "offset"]).to_pylist()
+    assert len(offsets) == len({tuple(row.values()) for row in offsets}) == orders.accepted_count("totals")
+    assert len(offsets) % 27 == 0, "of 30 records each tenth is invalid"
+
+
 @pytest.mark.core
 @pytest.mark.long("programs with JVMs of their own")
 @pytest.mark.spark
@@ -133,12 +154,13 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
 def test_a_query_with_a_sink_enters_each_order_once(orders: Orders) -> None:
     orders.produce()
     run(orders.folder, *COMMANDS["groups"])
-    ledger = Orders(orders.folder, "ledger")
     with running(orders.folder, *COMMANDS["ledger.py"]) as process:
-        until(ledger.are_all_finished, "the ledger has all orders", [process])
+        until(lambda: orders.are_all_finished("ledger"), "the ledger has all orders", [process])
     run(orders.folder, *COMMANDS["audit"])
     entered = DeltaTable(orders.folder / "data" / "ledger").to_pyarrow_table(columns=["id", "partition", "offset"])
-    assert entered.num_rows == len(set(zip(*entered.to_pydict().values(), strict=True))) == ledger.accepted_count()
+    assert (
+        entered.num_rows == len(set(zip(*entered.to_pydict().values(), strict=True))) == orders.accepted_count("ledger")
+    )
     assert all(number % 10 for number in entered["id"].to_pylist()), "invalid orders are rejected"
 
 
@@ -158,7 +180,8 @@ def test_every_example_is_run() -> None:
     # Those of the admin client are run by its own tests.
     programs = sum(text.count("```python\n") for name, text in TEXTS.items() if name != "admin.md")
     assert programs == len(EXAMPLES)
-    assert set(EXAMPLES) == {"produce.py", "stream.py", "ledger.py", "consumer.py", "orders.py", "notebook.py"}
+    members = {"stream.py", "ledger.py", "consumer.py", "orders.py", "totals.py"}
+    assert set(EXAMPLES) == {"produce.py", "notebook.py", *members}
     # `quickstart` is run by a test of its own.
     assert set(COMMANDS) == {"quickstart", "init", "processor", "stream.py", "groups", "ledger.py", "audit", "worker"}
 

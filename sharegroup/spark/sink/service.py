@@ -96,7 +96,7 @@ class SinkService:
                 resolved = None
                 sink.refresh()
             else:
-                resolved = sink.resolve(write) if request["fences"] else sink.look(write)
+                resolved = sink.resolve(write) if request["fences"] else sink.lookup(write)
         except ShareGroupError as error:
             return {"error": [type(error).__name__, error.message, error.remedy]}
         except Exception as error:
@@ -145,7 +145,7 @@ class ServedSink:
         self._call(None, fences=False)
         return self._sink
 
-    def look(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
+    def lookup(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
         """Return what the table says of a write that is complete, or fenced; None if it may still get there.
 
         Raises:

@@ -31,12 +31,12 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError, ShareGroupError, SinkError, WriteFencedError
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
 from sharegroup.spark.sink.kept_rows import kept
-from sharegroup.spark.sink.spark_sink import SparkSink
+from sharegroup.spark.sink.spark_sink import MAX_USER_METADATA_BYTES, SparkSink
 from sharegroup.spark.sink.table_log import NO_TRANSACTION, Snapshot
 
 _MOST_BYTES_OF_RANGE = 250
 """Of a range in a commit's metadata, with its share-partition."""
-_OTHER_BYTES = 40_000
+_OTHER_BYTES = 8_192 + MAX_USER_METADATA_BYTES
 """Bytes for the rest of the metadata: the write's names, and the user's own."""
 _RANGES_PER_COMMIT = (MAX_METADATA_BYTES - _OTHER_BYTES) // _MOST_BYTES_OF_RANGE
 

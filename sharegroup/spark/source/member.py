@@ -97,7 +97,7 @@ class SourceMember:
         self._given_up: dict[int, tuple[Acknowledgement, ...]] = {}
         """Version of a write → acknowledgements of offsets that are in no batch; its commit has them."""
         config = options.config
-        self._sink = ServedSink(config.sink, config.given) if config.sink else None
+        self._sink = ServedSink(config.sink, config.sink_values) if config.sink else None
         is_resumed = self._join(last.member_id, max_fetch_wait_ms)
         self._resolver = None if self._sink is None else WriteResolver(self.group_member, self._sink)
         self._event = partial(
@@ -261,7 +261,7 @@ class SourceMember:
             return None
         write = batch.write.unresolved
         try:
-            if (resolved := self._sink.look(write)) is not None:
+            if (resolved := self._sink.lookup(write)) is not None:
                 return resolved
             # The batch was executed without its write. The fence keeps a late one out, and lets the next start go on.
             resolved = self._sink.resolve(write)
