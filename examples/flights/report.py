@@ -20,7 +20,7 @@ from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.run import Run
 from sharegroup.logs.port import Log
 
-LEAST_SHARE_PERCENT = 5
+LEAST_SHARE_PERCENT = 3
 
 
 @dataclass

@@ -60,7 +60,6 @@ spark.conf.set(LOCAL_SERVER, "true")
 seen = []
 process(spark, worker, lambda records: seen.extend(row.offset for row in records.collect()), once_timeout_s=60)
 print("worker", sorted(seen) == list(range(30)))
-spark.sql(f"CREATE TABLE delta.`{folder}/results` (size BIGINT) USING delta")
 try:
     process(spark, worker, lambda records: records.selectExpr("length(value) AS size"), sink=folder / "results")
 except ConfigurationError as refused:

@@ -23,7 +23,13 @@ from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.cause_rules import ANSWER_CAUSE, ENDS_OF_DELIVERIES
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
-from sharegroup.errors import ApiError, InvalidRequestError, RequestTimedOutError, ShareGroupError
+from sharegroup.errors import (
+    ApiError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    ShareGroupError,
+    UndecidedWriteError,
+)
 from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import Log
@@ -230,7 +236,7 @@ class SourceMember:
             if batch.number <= self._acknowledged_number:
                 return
             was_active = self._active_batch is not None and self._active_batch.number == batch.number
-            resolved = self._resolved(batch, was_active)
+            resolved = self._resolved(batch)
             acknowledgements, released_count = ([], 0) if batch.write else acknowledgements_of(batch, self._log)
             if was_active:
                 self._size.worked_off(sum(held.record_count for held in batch.ranges), self._began_ms, monotonic_ms())
@@ -249,23 +255,26 @@ class SourceMember:
         if released_count:
             logger.warning(self._event("records_not_acknowledged", batch=batch.number, released=released_count))
 
-    def _resolved(self, batch: AcquiredOffset, was_active: bool) -> ResolveWriteRequest | None:
-        """Return what the sink says of a committed batch; None if that is reported later, or if there is no sink."""
-        if batch.write is None or self._sink is None or self._resolver is None:
+    def _resolved(self, batch: AcquiredOffset) -> ResolveWriteRequest | None:
+        """Return what the sink says of a committed batch; None if nobody can decide that, or if there is no sink."""
+        if batch.write is None or self._sink is None:
             return None
         write = batch.write.unresolved
-        if (resolved := self._sink.lookup(write)) is not None:
-            return resolved
-        if was_active and any(without_unreadable(self._log, batch.ranges)[0]):
+        try:
+            if (resolved := self._sink.lookup(write)) is not None:
+                return resolved
+            # The batch was executed without its write. The fence keeps a late one out, and lets the next start go on.
+            resolved = self._sink.resolve(write)
+        except UndecidedWriteError as undecided:
+            logger.warning(self._event("batch_undecided", batch=batch.number, reason=undecided))
+            return None
+        if not _is_written(resolved) and any(without_unreadable(self._log, batch.ranges)[0]):
             raise InvalidRequestError(
                 f"Spark has committed batch {batch.number} of group {self._options.config.group_id}, and the sink "
                 f"{batch.write.address} has no write of it. Its records are not accepted, and come again.",
                 "Write the results of each batch by write_once(batch, results), in foreachBatch and nowhere else.",
             )
-        # The application got an error for it when it ran; or all records were deleted from the log.
-        logger.warning(self._event("batch_not_written", batch=batch.number, sink=batch.write.address))
-        self._resolver.add(write)
-        return None
+        return resolved
 
     def close(self) -> None:
         """Leave the group; an active batch stays locked, for the process that resumes it."""
@@ -353,6 +362,11 @@ class SourceMember:
         """Log the response to a repeated acknowledgement; it is refused if the earlier process had sent it."""
         refused = [result for result in self.group_member.flush(_RESPONSE_TIMEOUT_MS) if result.error is not None]
         logger.info(self._event("acknowledged_again", batch=batch.number, refused_partitions=len(refused)))
+
+
+def _is_written(resolved: ResolveWriteRequest) -> bool:
+    """Return True if the sink has a commit of the write, and not only a fence."""
+    return resolved.others is not None or bool(resolved.partitions)
 
 
 def _record_count(acknowledgements: Iterable[Acknowledgement]) -> int:

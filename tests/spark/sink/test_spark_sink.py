@@ -50,6 +50,7 @@ def test_what_is_written_is_there_once_with_its_acknowledgements(
     assert values(spark, path) == [0, 1, 2]
 
 
+@pytest.mark.long("several commits")
 def test_the_users_own_metadata_is_kept_beside_the_acknowledgements(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -75,6 +76,7 @@ def test_metadata_of_the_user_that_leaves_no_room_for_acknowledgements_is_refuse
     assert values(spark, path) == [0]
 
 
+@pytest.mark.long("several commits")
 def test_a_read_back_costs_one_commit_file(spark: SparkSession, path: str, open_sink: OpenSink, tmp_path: Path) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -94,6 +96,7 @@ def test_a_read_back_costs_one_commit_file(spark: SparkSession, path: str, open_
         sink.resolve(write.unresolved)
 
 
+@pytest.mark.long("several commits")
 def test_records_that_this_run_does_not_hold_are_not_accepted(spark: SparkSession, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -101,6 +104,7 @@ def test_records_that_this_run_does_not_hold_are_not_accepted(spark: SparkSessio
     assert outcome(resolved) == (None, True, [(0, 1, "REJECT"), (2, 7, "ACCEPT")])
 
 
+@pytest.mark.long("several commits")
 def test_a_write_without_rows_is_a_commit_too(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -119,6 +123,7 @@ def test_a_writer_that_wakes_up_late_finds_the_fence(spark: SparkSession, path: 
     assert values(spark, path) == [0]
 
 
+@pytest.mark.long("several commits")
 def test_a_fence_while_the_rows_are_computed_refuses_the_commit(
     spark: SparkSession, path: str, open_sink: OpenSink, tmp_path: Path
 ) -> None:
@@ -129,6 +134,7 @@ def test_a_fence_while_the_rows_are_computed_refuses_the_commit(
     assert values(spark, path) == [0]
 
 
+@pytest.mark.long("several commits")
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_a_change_of_the_table_meanwhile_lets_the_commit_be_tried_again(
     spark: SparkSession, path: str, open_sink: OpenSink, tmp_path: Path, mode: str
@@ -146,6 +152,7 @@ def test_a_change_of_the_table_meanwhile_lets_the_commit_be_tried_again(
     assert values(spark, path) == [1]
 
 
+@pytest.mark.long("several commits")
 def test_a_commit_whose_response_is_lost_is_read_back(
     spark: SparkSession, path: str, open_sink: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +178,7 @@ def test_a_write_that_was_given_up_does_not_begin(spark: SparkSession, path: str
     assert values(spark, path) == [0]
 
 
+@pytest.mark.long("several commits")
 def test_a_write_that_has_begun_says_so_when_it_is_given_up(spark: SparkSession, open_sink: OpenSink) -> None:
     sink = open_sink()
     run = SinkWrite(sink, write_of(sink))
@@ -178,6 +186,7 @@ def test_a_write_that_has_begun_says_so_when_it_is_given_up(spark: SparkSession,
     assert run.give_up()
 
 
+@pytest.mark.long("several commits")
 def test_parts_are_reported_together(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -191,6 +200,7 @@ def test_parts_are_reported_together(spark: SparkSession, path: str, open_sink: 
     assert values(spark, path) == [0, 1, 2]
 
 
+@pytest.mark.long("several commits")
 def test_a_part_that_fails_is_not_there_and_the_next_one_is(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -206,6 +216,7 @@ def test_a_part_that_fails_is_not_there_and_the_next_one_is(
     assert values(spark, path) == [0, 2]
 
 
+@pytest.mark.long("several commits")
 def test_a_part_whose_commit_fails_cannot_get_in_later(
     spark: SparkSession, path: str, open_sink: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +239,7 @@ def test_a_part_whose_commit_fails_cannot_get_in_later(
     assert values(spark, path) == [0, 2]
 
 
+@pytest.mark.long("several commits")
 def test_a_part_that_is_in_although_its_commit_failed_is_no_failure(
     spark: SparkSession, path: str, open_sink: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +262,7 @@ def test_a_second_run_that_meets_parts_of_the_first_writes_nothing(
     assert values(spark, path) == [0, 1]
 
 
+@pytest.mark.long("several commits")
 def test_the_application_id_of_a_closed_write_is_used_by_the_next_one(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -259,6 +272,7 @@ def test_the_application_id_of_a_closed_write_is_used_by_the_next_one(
     assert values(spark, path) == [0, 1]
 
 
+@pytest.mark.long("several commits")
 def test_acknowledgements_that_do_not_fit_into_a_commit_take_more(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -276,6 +290,7 @@ def test_acknowledgements_that_do_not_fit_into_a_commit_take_more(
     assert values(spark, path) == [0, 1]
 
 
+@pytest.mark.long("several commits")
 def test_other_commits_beside_it_do_not_matter(
     spark: SparkSession, path: str, open_sink: OpenSink, tmp_path: Path
 ) -> None:
@@ -291,6 +306,7 @@ def test_other_commits_beside_it_do_not_matter(
     assert values(spark, path) == [0, 1, 9]
 
 
+@pytest.mark.long("several commits")
 def test_a_table_that_was_created_again_gets_nothing(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -301,6 +317,7 @@ def test_a_table_that_was_created_again_gets_nothing(spark: SparkSession, path: 
     assert values(spark, path) == []
 
 
+@pytest.mark.long("several commits")
 def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -311,6 +328,17 @@ def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(spark: SparkSession, 
         sink.resolve(write.unresolved)
 
 
+def test_a_write_that_is_older_than_the_table_may_remember_is_not_guessed(open_sink: OpenSink) -> None:
+    sink = open_sink()
+    write = write_of(sink).unresolved.model_copy(update={"opened_ms": 1})
+    with pytest.raises(UndecidedWriteError, match=r"more than 604800000 ms ago.*groups resolve --write"):
+        sink.resolve(write)
+    sink.check(1_000 * 24 * 60 * 60)
+    with pytest.raises(UndecidedWriteError, match="more than 86400000 ms ago"):
+        sink.resolve(write)
+
+
+@pytest.mark.long("several commits")
 def test_a_commit_under_the_freed_name_of_an_old_version_is_not_in_the_table(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -332,6 +360,7 @@ def test_a_commit_under_the_freed_name_of_an_old_version_is_not_in_the_table(
     assert outcome(sink.resolve(write.unresolved)) == NOT_WRITTEN
 
 
+@pytest.mark.long("several commits")
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_columns_that_the_table_lacks_are_added_only_if_that_is_wanted(
     spark: SparkSession, path: str, open_sink: OpenSink, mode: str
@@ -348,19 +377,27 @@ def test_columns_that_the_table_lacks_are_added_only_if_that_is_wanted(
     assert spark.read.format("delta").load(path).columns == ["key", "value", "more"]
 
 
+@pytest.mark.long("several commits")
 @pytest.mark.parametrize(
     ("columns", "further"),
     [
-        ("key STRING, value BIGINT, day BIGINT GENERATED ALWAYS AS (value % 7)", "PARTITIONED BY (day)"),
-        ("key STRING NOT NULL, value BIGINT NOT NULL", "PARTITIONED BY (key)"),
-        ("key STRING, value BIGINT, id BIGINT GENERATED ALWAYS AS IDENTITY", ""),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')"),
+        (
+            "key STRING NOT NULL, value BIGINT NOT NULL, day BIGINT GENERATED ALWAYS AS (value % 7), "
+            "id BIGINT GENERATED ALWAYS AS IDENTITY",
+            "PARTITIONED BY (day)",
+        ),
+        (
+            "key STRING, value BIGINT",
+            "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true', "
+            "'delta.enableRowTracking' = 'true', 'delta.enableChangeDataFeed' = 'true')",
+        ),
+        (
+            "key STRING, value BIGINT",
+            "TBLPROPERTIES ('delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2', "
+            "'delta.enableInCommitTimestamps' = 'true')",
+        ),
     ],
+    ids=["columns", "rows", "log"],
 )
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_features_of_the_table_change_nothing_of_it(
@@ -382,6 +419,7 @@ def test_features_of_the_table_change_nothing_of_it(
     assert values(spark, path) == [1, 3]
 
 
+@pytest.mark.long("several commits")
 def test_a_table_of_a_catalog_is_written_by_its_name(spark: SparkSession, open_sink: OpenSink) -> None:
     spark.sql("CREATE TABLE totals_by_name (key STRING, value BIGINT) USING delta")
     try:

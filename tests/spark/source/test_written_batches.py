@@ -12,13 +12,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from sharegroup.audit.history.row_source import TableRows
+from sharegroup.audit.sinks.verify_sinks import verify_sinks
 from sharegroup.audit.verification.verify import verify
 from sharegroup.core.record_state import Cause
 from sharegroup.errors import InvalidRequestError
 from sharegroup.spark import write_once
 from sharegroup.spark.features import HAS_READ_LIMITS
-from tests.spark.source.test_query import Handler, drain, records, running, written
+from tests.spark.source.test_query import Handler, drain, offsets, records, running, written
 from tests.spark.spark_site import SparkSite
 from tests.support.eventually import DEADLINE_S
 from tests.support.site import BROKER
@@ -75,6 +78,12 @@ def failing_once(action: Handler) -> Handler:
     return handle
 
 
+def stopped_after_its_first_batch(site: SparkSite, writer: DataStreamWriter) -> None:
+    """Run a query until Spark has committed its first batch; the member hears of that with the next trigger only."""
+    with running(writer.trigger(processingTime="1 hour")) as query:
+        site.until(lambda: any(progress.numInputRows for progress in query.recentProgress), "the batch is committed")
+
+
 def ends_with(query: StreamingQuery, text: str) -> None:
     with pytest.raises(StreamingQueryException, match=text):
         query.awaitTermination(round(DEADLINE_S))
@@ -83,10 +92,20 @@ def ends_with(query: StreamingQuery, text: str) -> None:
 def test_each_batch_is_written_once_and_its_records_accepted(site: SparkSite, table: str, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(partition_count=2, record_count=50), new_group(site)
     frame = records(site, group_id, topic, max_poll_records="20", sink=table)
-    assert "write" in frame.columns
-    drain(site, group_id, topic, written(frame, write, tmp_path / "checkpoint"))
+    writes: dict[int, set[str]] = {}
+
+    def noted(batch: DataFrame, batch_id: int) -> None:
+        writes[batch_id] = {row.write for row in batch.select("write").distinct().collect()}
+        write(batch, batch_id)
+
+    drain(site, group_id, topic, written(frame, noted, tmp_path / "checkpoint"))
     assert rows(site, table) == accepted(site, group_id) == once(2, 50)
     assert verify(site.rows(), BROKER).findings == []
+    reconciled = verify_sinks(TableRows(site.table_path), [table], group_id)
+    assert (reconciled.finding_count, reconciled.accepted_count, reconciled.row_count) == (0, 100, 100)
+    # One batch is one acquisition, with one write, in one commit.
+    assert all(len(of_batch) <= 1 for of_batch in writes.values())
+    assert reconciled.commit_count == len(set().union(*writes.values()))
 
 
 def test_a_batch_that_is_executed_again_is_not_written_again(site: SparkSite, table: str, tmp_path: Path) -> None:
@@ -135,9 +154,45 @@ def test_a_batch_that_is_committed_without_its_write_stops_the_query(
 
     ends_with(written(frame, forget, tmp_path / "checkpoint").start(), "has no write of it.*write_once")
     assert not accepted(site, group_id)
+    assert max(Counter(offsets(site, group_id, Cause.ACQUIRE)).values()) == 1, "nothing was delivered again"
     # The repaired program gets them again.
     drain(site, group_id, topic, written(frame, write, tmp_path / "checkpoint"))
     assert rows(site, table) == accepted(site, group_id) == once(1, 20)
+
+
+def test_another_writer_than_write_once_stops_the_query(site: SparkSite, table: str, tmp_path: Path) -> None:
+    topic, group_id = site.new_topic(record_count=10), new_group(site)
+    other = str(tmp_path / "other")
+    frame = records(site, group_id, topic, sink=table).select("partition", "offset")
+    writer = frame.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    ends_with(writer.start(other), "has no write of it.*write_once")
+    assert not accepted(site, group_id)
+    assert max(Counter(offsets(site, group_id, Cause.ACQUIRE)).values()) == 1
+
+
+def test_a_batch_that_was_committed_without_its_write_stops_the_next_start(
+    site: SparkSite, table: str, tmp_path: Path
+) -> None:
+    topic, group_id = site.new_topic(record_count=10), new_group(site, share_record_lock_duration_ms="1000")
+    frame = records(site, group_id, topic, sink=table)
+    ignored = written(frame, lambda batch, _: None, tmp_path / "checkpoint")
+    stopped_after_its_first_batch(site, ignored)
+    ends_with(written(frame, write, tmp_path / "checkpoint").start(), "has no write of it.*write_once")
+    assert not accepted(site, group_id)
+    assert max(Counter(offsets(site, group_id, Cause.ACQUIRE)).values()) == 1
+    drain(site, group_id, topic, written(frame, write, tmp_path / "checkpoint"))
+    assert rows(site, table) == accepted(site, group_id) == once(1, 10)
+
+
+def test_a_batch_that_was_written_and_not_reported_is_reported_by_the_next_start(
+    site: SparkSite, table: str, tmp_path: Path
+) -> None:
+    topic, group_id = site.new_topic(record_count=10), new_group(site, share_record_lock_duration_ms="1000")
+    frame = records(site, group_id, topic, sink=table)
+    stopped_after_its_first_batch(site, written(frame, write, tmp_path / "checkpoint"))
+    drain(site, group_id, topic, written(frame, write, tmp_path / "checkpoint"))
+    assert rows(site, table) == accepted(site, group_id) == once(1, 10)
+    assert max(Counter(offsets(site, group_id, Cause.ACQUIRE)).values()) == 1
 
 
 def test_results_may_lack_the_columns_of_the_batch_or_be_empty(site: SparkSite, tmp_path: Path) -> None:
@@ -244,7 +299,7 @@ def test_a_batch_is_written_by_one_call(site: SparkSite, table: str, tmp_path: P
     def twice(batch: DataFrame, batch_id: int) -> None:
         write(batch, batch_id)
         if not batch.isEmpty():
-            write(batch, batch_id)
+            write(batch.where("offset > 0"), batch_id)
 
     query = written(records(site, group_id, topic, sink=table), twice, tmp_path / "checkpoint").start()
     ends_with(query, "was called before")
