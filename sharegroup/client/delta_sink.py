@@ -86,7 +86,7 @@ class DeltaSink:
         self._latest: _LatestTable | None = None
         self._lock = None if is_in_store(address) else SharedSinkLock(Path(address))
         try:
-            self._load()
+            self.load()
         except BaseException:
             self.close()
             raise
@@ -113,7 +113,7 @@ class DeltaSink:
         Raises:
             SinkError: it has a feature that delta-rs does not write, or forgets transactions or commits too early.
         """
-        table = self._load()
+        table = self.load()
         check_table(
             SinkTable(
                 self._address,
@@ -154,7 +154,7 @@ class DeltaSink:
         table = self._latest_table()
         before = table.version()
         if all(_may_begin(table, part) for part in parts):
-            table = table if self._has_appended(table, parts, rows, text) else self._load()
+            table = table if self._has_appended(table, parts, rows, text) else self.load()
             reports = self._read_back(table, before, parts)
             if reports is not None:
                 return SinkCommit(is_written=True, reports=reports)
@@ -181,7 +181,7 @@ class DeltaSink:
         """Fence a write unless it is complete, and return its commits with rows, and its fence."""
         closing = transaction_version(write.version)
         for _ in range(_MAX_ATTEMPTS):
-            table = self._load()
+            table = self.load()
             if str(table.metadata().id) != write.table_id:
                 return []
             known = _known_transaction(table, write)
@@ -189,7 +189,9 @@ class DeltaSink:
             is_there = known >= transaction_version(write.version, 0)
             if not is_there:
                 _check_remembered(table, write, self._expiry_ms)
-            if known < closing and not self._has_fenced(table, write):
+            fence = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
+            text = metadata_text([fence], self._user_metadata)
+            if known < closing and not self.has_fenced(table, text, {write.app_id: closing}):
                 continue
             return self._known_commits(write, known) if is_there else []
         raise SinkError(
@@ -204,9 +206,9 @@ class DeltaSink:
         """
         latest, self._latest = self._latest, None
         if latest is None or time.monotonic() >= latest.until_s:
-            return self._load()
+            return self.load()
         is_same = [lines for _, lines in self._log_files(latest.table, latest.table.version())] == [latest.lines]
-        return latest.table if is_same else self._load()
+        return latest.table if is_same else self.load()
 
     def _read_back(
         self, table: DeltaTable, before: int, parts: Sequence[WritePart]
@@ -252,15 +254,22 @@ class DeltaSink:
             raise SinkError(f"The commit into {self._address} failed: {error}") from error
         return True
 
-    def _has_fenced(self, table: DeltaTable, write: Written) -> bool:
-        fence = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
-        text = metadata_text([fence], self._user_metadata)
+    def has_fenced(self, table: DeltaTable, text: str, transactions: Mapping[str, int]) -> bool:
+        """Commit transactions without rows, from a table that was loaded before; return False if one was taken.
+
+        Args:
+            text: the `userMetadata`.
+            transactions: application id → version.
+
+        Raises:
+            SinkError: the table cannot be written.
+        """
         try:
-            self._commit_nothing(table, _properties(text, {write.app_id: transaction_version(write.version)}))
+            self._commit_nothing(table, _properties(text, transactions))
         except CommitFailedError:
             return False
         except Exception as error:
-            raise SinkError(f"Write {write.version} could not be fenced in {self._address}: {error}") from error
+            raise SinkError(f"Writes could not be fenced in {self._address}: {error}") from error
         return True
 
     def _commit_nothing(self, table: DeltaTable, properties: CommitProperties) -> None:
@@ -274,7 +283,7 @@ class DeltaSink:
 
     def _known_commits(self, write: UnresolvedWrite, known: int) -> list[WriteCommit]:
         """Return the commits of a write up to the transaction that the table knows of it."""
-        table = self._load()
+        table = self.load()
         commits: dict[int, WriteCommit] = {}
         file_count = 0
         for version, lines in self._log_files(table, write.sink_version + 1):
@@ -309,7 +318,12 @@ class DeltaSink:
                 raise SinkError(f"The log of {self._address} cannot be read: {error}") from error
             yield version, lines
 
-    def _load(self) -> DeltaTable:
+    def load(self) -> DeltaTable:
+        """Return the table as it is now.
+
+        Raises:
+            SinkError: it is no Delta table, or cannot be read.
+        """
         try:
             table = DeltaTable(self._address, storage_options=self._options)
             self._sink = self._described(table)

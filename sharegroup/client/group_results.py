@@ -12,6 +12,7 @@ from sharegroup.config.group import effective_group_config
 from sharegroup.errors import ApiError
 from sharegroup.protocol.group_description import (
     SHARE,
+    AwaitedState,
     DescribeConfigsResponse,
     DescribedMember,
     GroupStateName,
@@ -86,6 +87,8 @@ class ShareGroupDescription:
         target_assignment_epoch: group epoch of the assignment.
         quarantine_reason: reason of the quarantine; "" without one.
         is_paused: True if an administrator has paused it; a paused group that is quarantined stays paused.
+        state_id: id of the processor's state.
+        awaited_states: earlier states whose writes into sinks are to be taken over before it acquires records.
     """
 
     group_id: str
@@ -99,6 +102,8 @@ class ShareGroupDescription:
     pause_reason: str
     coordinator: Node
     authorized_operations: tuple[str, ...] | None
+    state_id: str = ""
+    awaited_states: tuple[AwaitedState, ...] = ()
 
     @classmethod
     def of(cls, group_id: str, response: ShareGroupDescribeResponse, includes_operations: bool) -> Self:
@@ -115,6 +120,8 @@ class ShareGroupDescription:
             response.pause_reason,
             Node(response.coordinator_id, response.coordinator_host),
             GROUP_OPERATIONS if includes_operations else None,
+            response.state_id,
+            tuple(response.awaited_states),
         )
 
 

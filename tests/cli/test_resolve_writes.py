@@ -136,12 +136,20 @@ def test_what_would_forget_open_writes_is_refused_with_the_command(cli: CommandL
         assert command in result.stderr
 
 
+def test_a_state_that_is_no_older_copy_has_nothing_to_take_over(cli: CommandLine, leave: Leave) -> None:
+    leave()
+    assert cli.out(*RESOLVE, "--older-state").strip() == "Group packers has nothing to take over."
+    assert cli.json(*RESOLVE, "--older-state") == {"group_id": "packers"}
+
+
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
         (["--write", "7"], "--write and --as go together"),
         (["--as", "written"], "--write and --as go together"),
         (["--execute"], "--execute and --reason go with --write"),
+        (["--older-state", "--dry-run"], "--older-state goes without --write and --dry-run"),
+        (["--sink", "t"], "--sink and --accept-unclear go with --older-state"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(cli: CommandLine, flags: list[str], text: str) -> None:
