@@ -200,6 +200,17 @@ def test_other_commits_beside_it_do_not_matter(path: str, monkeypatch: pytest.Mo
     assert values(path) == [0, 1, 9]
 
 
+def test_a_commit_is_found_behind_any_number_of_others(path: str) -> None:
+    sink = DeltaSink(path)
+    write = write_of(sink)
+    expected = commit(sink, write, rows(1)).reports[0]
+    others = range(sink.sink.version + 1, sink.sink.version + 1_101)
+    for version in others:
+        Path(path, "_delta_log", f"{version:020}.json").write_text('{"commitInfo":{"timestamp":0,"operation":"WRITE"}}')
+    assert DeltaSink(path).resolve(write) == expected
+    assert DeltaTable(path).version() == others[-1]
+
+
 def test_the_slot_of_a_closed_write_is_used_by_the_next_one(path: str) -> None:
     sink = DeltaSink(path)
     first = write_of(sink)

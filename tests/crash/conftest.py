@@ -16,12 +16,15 @@ CRASHES = 6
 """Kills in one run; the options are unknown when pytest began above this folder."""
 OUTAGE_S = 2.5 * FIRST_PATIENCE_S
 """Beyond a standby's patience, and less than what ends a commit."""
+SINK_OUTAGE_S = 6.0
+"""Beyond the end of locks."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that `make soak` sets."""
     parser.addoption("--crashes", type=int, default=CRASHES, help="how often the processor is killed in one run")
     parser.addoption("--outage", type=float, default=OUTAGE_S, help="seconds without the state table, and of a fold")
+    parser.addoption("--sink-outage", type=float, default=SINK_OUTAGE_S, help="seconds without the table of results")
     parser.addoption("--crash-seed", type=int, help="where the random moments come from; it is printed")
 
 
@@ -36,6 +39,19 @@ def outage_s(request: pytest.FixtureRequest) -> float:
     """Return for how long the state table is away from processor and standbys, or a fold takes: `--outage`."""
     duration_s: float = request.config.getoption("--outage", default=OUTAGE_S)
     return duration_s
+
+
+@pytest.fixture
+def sink_outage_s(request: pytest.FixtureRequest) -> float:
+    """Return for how long a sink is away: `--sink-outage`."""
+    duration_s: float = request.config.getoption("--sink-outage", default=SINK_OUTAGE_S)
+    return duration_s
+
+
+@pytest.fixture
+def spark_fault_count(crash_count: int) -> int:
+    """Return how many faults Spark applications meet in one run: they take their time to start."""
+    return max(4, crash_count // 5)
 
 
 @pytest.fixture

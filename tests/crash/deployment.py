@@ -10,9 +10,10 @@ from typing import TypeVar
 
 from sharegroup.processor.commit import CommitPoint
 from tests.crash.processor_process import ProcessorProcess, ProcessorSpecification
+from tests.kafka.site import KafkaSite
 from tests.support.eventually import eventually
 from tests.support.recoveries import Recoveries
-from tests.support.site import RESPONSES, Site
+from tests.support.site import Site
 
 T = TypeVar("T")
 
@@ -23,10 +24,11 @@ class Deployment:
     Args:
         folder: the site's folder.
         recoveries: where to note what crashes cost.
+        site: one on Kafka; by default one with an embedded log.
     """
 
-    def __init__(self, folder: Path, recoveries: Recoveries) -> None:
-        self.site = Site(folder)
+    def __init__(self, folder: Path, recoveries: Recoveries, site: KafkaSite | None = None) -> None:
+        self.site = site or Site(folder)
         self.folder = folder
         self.recoveries = recoveries
         self._processor: ProcessorProcess | None = None
@@ -40,7 +42,8 @@ class Deployment:
     def start(self) -> None:
         """Start the first processor, and wait until it responds."""
         self.spawn()
-        self.until(lambda: RESPONSES in {topic.name for topic in self.site.log.topics()}, "the topics are made")
+        name = self._response_topic
+        self.until(lambda: name in {topic.name for topic in self.site.log.topics()}, "the topics are made")
         self.until(lambda: self.response_count() > 0, "the processor has announced itself")
 
     def spawn(
@@ -53,7 +56,15 @@ class Deployment:
             fatal_client_id: as in its specification.
             clock_shift_ms: as in its specification.
         """
-        specification = ProcessorSpecification(str(self.folder), dict(broker or {}), fatal_client_id, clock_shift_ms)
+        kafka = self.site if isinstance(self.site, KafkaSite) else None
+        specification = ProcessorSpecification(
+            str(self.folder),
+            dict(broker or {}),
+            fatal_client_id,
+            clock_shift_ms,
+            kafka.kafka.bootstrap_servers if kafka else "",
+            kafka.stem if kafka else "",
+        )
         self._processor = ProcessorProcess(specification)
 
     def crash(self, kind: str, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -74,7 +85,11 @@ class Deployment:
 
     def response_count(self) -> int:
         """Return the number of responses so far, announcements of processors included."""
-        return sum(offsets.end_offset for offsets in self.site.log.offsets(RESPONSES).values())
+        return sum(offsets.end_offset for offsets in self.site.log.offsets(self._response_topic).values())
+
+    @property
+    def _response_topic(self) -> str:
+        return self.site.settings.processor.response_topic_name
 
     def await_commits(self, count: int) -> None:
         """Wait until the processor has made so many more commits."""

@@ -8,12 +8,16 @@ from contextlib import closing
 
 from sharegroup.logs.write_queue import WriteQueue, WriteQueueTimeoutError
 from tests.crash.process_group import ProcessGroup
+from tests.kafka.site import KafkaSite
 from tests.support.eventually import eventually
 from tests.support.site import Site
 
 
 def pause(site: Site, process: ProcessGroup) -> None:
-    """SIGSTOP a process at a moment in which it has neither its turn to write the log nor SQLite's lock."""
+    """SIGSTOP a process, with an embedded log while it has neither its turn to write it nor SQLite's lock."""
+    if isinstance(site, KafkaSite):
+        process.pause()
+        return
     path = site.log_path
     queue = WriteQueue(path.with_name(f"{path.name}-lock"), timeout_ms=500)
 

@@ -43,6 +43,11 @@ class ProcessGroup:
         """SIGKILL to all of them at once."""
         leash.end(self._process)
 
+    def kill_first(self) -> None:
+        """SIGKILL to the first of them only: what it has started goes on, until `kill`."""
+        self._process.kill()
+        self._process.wait()
+
     def pause(self) -> None:
         """SIGSTOP to all of them."""
         self._signal(signal.SIGSTOP)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.mailbox import GroupActors
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ShareGroupError
 from sharegroup.processor.commit import CommitPoint
 from sharegroup.processor.output import LogPublisher
@@ -26,6 +27,7 @@ from sharegroup.processor.processor import Processor
 from sharegroup.protocol.internal_messages import ProcessorStarted
 from tests.crash import clock
 from tests.crash.process_group import ProcessGroup
+from tests.kafka.site import KafkaSite
 from tests.support.site import Site
 
 _NUMBERS = itertools.count(1)
@@ -45,12 +47,25 @@ class ProcessorSpecification:
         broker: fields of the broker's configuration that differ from the site's.
         fatal_client_id: a bug: applying a message of this client ends the process.
         clock_shift_ms: its wall clock is off by so much, in addition to the site's shift.
+        bootstrap_servers: of the Kafka cluster with the site's log; none for the embedded log.
+        stem: of a site on Kafka.
     """
 
     folder: str
     broker: dict[str, object] = field(default_factory=dict)
     fatal_client_id: str = ""
     clock_shift_ms: int = 0
+    bootstrap_servers: str = ""
+    stem: str = ""
+
+    @property
+    def site(self) -> Site:
+        """Open the site."""
+        folder = Path(self.folder)
+        if not self.bootstrap_servers:
+            return Site(folder, broker=self.broker)
+        kafka = KafkaConfig(bootstrap_servers=self.bootstrap_servers)
+        return KafkaSite(folder, broker=self.broker, kafka=kafka, stem=self.stem)
 
 
 class ProcessorProcess(ProcessGroup):
@@ -98,7 +113,7 @@ def main(path: Path) -> int:
     clock.follow(folder, spec.clock_shift_ms)
     _note_takeover(reached)
     _put_bug_in(spec.fatal_client_id)
-    processor = Processor(Site(folder, broker=spec.broker).settings, reached=reached)
+    processor = Processor(spec.site.settings, reached=reached)
     try:
         processor.start()
         processor.run(lambda: False)

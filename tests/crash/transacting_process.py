@@ -2,64 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from sharegroup.client.kafka_exceptions import KafkaError, KafkaException
 from sharegroup.client.message import Message
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.errors import SinkError, WriteFencedError
-from tests.crash.process_group import ProcessGroup
+from tests.crash.sink_members import EXPLICIT, Specification, is_rejected, load_specification
 
 _POLLS = 3
 """Polls of one transaction: it has several writes, and parts of some."""
 _FAILS_EACH = 23
-"""Each of so many transactions fails in the application."""
+"""In explicit mode each of so many transactions fails in the application."""
 
 
-@dataclass(frozen=True)
-class Specification:
-    """The work of a consumer.
-
-    Attributes:
-        folder: the site's folder.
-        sink: the table.
-        mode: acknowledgement mode; in explicit mode some records are rejected.
-    """
-
-    folder: str
-    group_id: str
-    topic: str
-    client_id: str
-    sink: str
-    mode: str
-
-
-def is_rejected(offset: int) -> bool:
-    """Return True for a record that consumers in explicit mode reject."""
-    return offset % 97 == 5
-
-
-class TransactingProcess(ProcessGroup):
-    """The process of a consumer."""
-
-    def __init__(self, specification: Specification) -> None:
-        folder = Path(specification.folder, "consumers")
-        folder.mkdir(exist_ok=True)
-        path = folder / f"{specification.client_id}.json"
-        path.write_text(json.dumps(asdict(specification)))
-        super().__init__("tests.crash.transacting_process", [str(path)], path.with_suffix(".log"))
-
-
-def main(path: Path) -> None:
+def main(spec: Specification) -> None:
     """Write results until killed."""
-    spec = Specification(**json.loads(path.read_text()))
     config: dict[str, object] = {
-        "log.path": f"{spec.folder}/log.db",
+        **spec.channel,
         "group.id": spec.group_id,
         "client.id": spec.client_id,
         "sink": spec.sink,
@@ -74,7 +36,7 @@ def main(path: Path) -> None:
         while True:
             number += 1
             try:
-                _transact(spec, consumer, is_failing=number % _FAILS_EACH == 0)
+                _transact(spec, consumer, is_failing=spec.mode == EXPLICIT and number % _FAILS_EACH == 0)
             except WriteFencedError as error:
                 print("fenced", error, flush=True)
             except SinkError as error:
@@ -92,14 +54,14 @@ def _transact(spec: Specification, consumer: ShareConsumer, *, is_failing: bool)
         for _ in range(_POLLS):
             messages = consumer.poll(0.2)
             write.append([_row(spec, message) for message in messages if not _rejects(spec, message)])
-            if spec.mode == "explicit":
+            if spec.mode == EXPLICIT:
                 _acknowledge(spec, consumer, messages)
         if is_failing:
             raise ZeroDivisionError
 
 
 def _rejects(spec: Specification, message: Message) -> bool:
-    return spec.mode == "explicit" and is_rejected(message.offset() or 0)
+    return spec.mode == EXPLICIT and is_rejected(message.offset() or 0)
 
 
 def _acknowledge(spec: Specification, consumer: ShareConsumer, messages: Sequence[Message]) -> None:
@@ -110,12 +72,14 @@ def _acknowledge(spec: Specification, consumer: ShareConsumer, messages: Sequenc
 
 def _row(spec: Specification, message: Message) -> dict[str, object]:
     return {
+        "topic": message.topic(),
         "partition": message.partition(),
         "offset": message.offset(),
+        "size": len(str(message.value())),
         "delivery_count": message.delivery_count(),
         "writer": spec.client_id,
     }
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(load_specification(sys.argv[1]))

@@ -25,12 +25,14 @@ class KafkaSite(local.Site):
 
     Attributes:
         kafka: the cluster, and how the processor and the members log in.
+        stem: end of the names of its topics and groups; by default one that nobody else has on the broker.
     """
 
     kafka: KafkaConfig = KAFKA
+    stem: str = ""
 
     def __post_init__(self) -> None:
-        self.stem = uuid4().hex[:8]
+        self.stem = self.stem or uuid4().hex[:8]
         self.log = open_log(self.kafka)
         self.processor = None
         self._names = itertools.count()
