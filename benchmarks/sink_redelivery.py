@@ -178,7 +178,7 @@ def consume(
         while not stop.is_set():
             if not (messages := consumer.poll(timeout=0.2)):
                 continue
-            received.put((messages[0].offset(), time.monotonic()))
+            received.put((min(message.offset() or 0 for message in messages), time.monotonic()))
             if sink:
                 with consumer.transaction() as results:
                     results.append(rows_of(messages))
