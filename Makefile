@@ -78,8 +78,9 @@ test-fast: setup ## Run the tests that only compute, in half a minute
 	$(IN_MEMORY) $(BIN)/pytest $(FAST) $(ARGS)
 
 .PHONY: soak
-soak: setup ## Run the crash tests with 200 kills in one run, and outages of a minute
-	$(BIN)/pytest tests/crash --crashes=200 --outage=60 -o faulthandler_timeout=0 $(ARGS)
+soak: JAR_SETS += broker-4.3.1
+soak: setup ## Run the crash tests with 200 kills in one run, and outages of a minute, of sinks of 20 minutes
+	$(BIN)/pytest tests/crash --crashes=200 --outage=60 --sink-outage=1200 -o faulthandler_timeout=0 $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## Run simulated schedules (which: SEEDS=0:1000)

@@ -152,6 +152,9 @@ class DeltaSink:
         """
         text = metadata_text([part.metadata for part in parts], self._user_metadata)
         table = self._latest_table()
+        if rows is not None and not _columns(table).issuperset(rows.column_names):
+            # They have a column that others have added since.
+            table = self._load()
         before = table.version()
         if all(_may_begin(table, part) for part in parts):
             table = table if self._has_appended(table, parts, rows, text) else self.load()
@@ -246,7 +249,7 @@ class DeltaSink:
                 # Unlike a write, this leaves the table at its version.
                 table.update_incremental()
             else:
-                write_deltalake(table, rows, mode="append", commit_properties=properties)
+                write_deltalake(table, _whole_rows(rows, table), mode="append", commit_properties=properties)
         except CommitFailedError:
             return False
         except Exception as error:
@@ -340,6 +343,18 @@ class DeltaSink:
 
     def _described(self, table: DeltaTable) -> Sink:
         return Sink(address=self._address, table_id=str(table.metadata().id), version=table.version())
+
+
+def _columns(table: DeltaTable) -> set[str]:
+    return {field.name for field in table.schema().fields}
+
+
+def _whole_rows(rows: pa.Table, table: DeltaTable) -> pa.Table:
+    """Return rows with all columns of a table, null where they lack one: delta-rs wants each of them."""
+    for field in pa.schema(table.schema().to_arrow()):
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows
 
 
 def refuses_rows(error: BaseException) -> bool:

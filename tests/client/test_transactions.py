@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.kafka_exceptions import IllegalStateException, KafkaException
@@ -31,7 +33,7 @@ def write_rest(consumer: ShareConsumer, table: str) -> None:
 
     def all_are_there() -> bool:
         if messages := consumer.poll(0.2):
-            with consumer.transaction() as write:
+            with suppress(WriteFencedError), consumer.transaction() as write:
                 write.append(results(messages))
         return len(set(written(table))) == RECORDS
 
@@ -337,6 +339,20 @@ def test_close_looks_up_what_it_has_begun(
     monkeypatch.undo()
     # A sink that is away uses no delivery up.
     assert got(consume_into().poll(DEADLINE_S)) == "0-9:d1"
+
+
+def test_columns_that_others_add_are_null(consume_into: Callable[..., ShareConsumer], table: str) -> None:
+    consumer = consume_into()
+    for name in ("first", "second"):
+        messages = consumer.poll(DEADLINE_S)
+        # The change of the columns refuses the commit that follows it.
+        with suppress(WriteFencedError), consumer.transaction() as write:
+            write.append(results(messages))
+        DeltaTable(table).alter.add_columns([Field(name, PrimitiveType("string"), nullable=True)])
+    write_rest(consumer, table)
+    rows = DeltaTable(table).to_pyarrow_table()
+    assert written(table) == list(range(RECORDS))
+    assert rows["first"].null_count == rows["second"].null_count == RECORDS
 
 
 def test_a_commit_that_fails_for_its_rows_counts_as_a_delivery(

@@ -20,7 +20,7 @@ _FOLDERS = {
     "tests/stores/": "stores",
 }
 _KAFKA_AND_SPARK = tuple(f"tests/kafka/test_{name}.py" for name in ("jobs", "outage", "processor", "refusals"))
-_KAFKA_AND_SPARK += ("tests/benchmarks/test_kafka_forms.py", "tests/cluster/")
+_KAFKA_AND_SPARK += ("tests/benchmarks/test_kafka_forms.py", "tests/cluster/", "tests/crash/test_mixed_sinks")
 
 
 class GroupScheduling(LoadScopeScheduling):
