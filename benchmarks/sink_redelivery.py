@@ -47,6 +47,7 @@ from tests.support.kafka_broker import KafkaBroker
 TARGETS_S = {"delta_rs": 0.3, "spark": 1.5}
 """Seconds that the redelivery may take longer with a sink."""
 HELD_RECORDS = 100
+LOCK_MS = 600_000
 _TIMEOUT_S = 120.0
 
 Receiver = Callable[[Mapping[str, object], str, str | None, "Queue[tuple[int, float]]", Event], None]
@@ -80,7 +81,8 @@ def run(options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, f
         work(spark, config, topic, sink, received, stop)
 
     receivers: dict[str, Receiver] = {"delta_rs": consume, "spark": by_spark}
-    site = site_on(broker, folder / "site", ASSIGNORS)
+    # Only the death of a process ends a lock, however long the other member takes to start.
+    site = site_on(broker, folder / "site", {**ASSIGNORS, "group.share.max.record.lock.duration.ms": LOCK_MS})
     rounds: list[list[Figure]] = []
     with ProcessorHost("plain", site):
         for number in range(-options.warm_up_rounds, options.rounds):
@@ -107,7 +109,7 @@ def redelivery_s(site: Site, folder: Path, receiver: Receiver, *, has_process: b
     """
     topic = f"killed-{uuid4().hex[:8]}"
     site.create_topic(topic, 1, HELD_RECORDS)
-    start_group(site, topic, is_exactly_once=has_sink)
+    start_group(site, topic, is_exactly_once=has_sink, more={"share.record.lock.duration.ms": str(LOCK_MS)})
     sink = str(new_table(folder / "tables" / topic)) if has_sink else None
     config = {**site.settings.channel_properties, "group.id": topic}
     context = multiprocessing.get_context("spawn")

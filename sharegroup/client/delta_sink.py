@@ -154,13 +154,16 @@ class DeltaSink:
         table = self._latest_table()
         if rows is not None and not _columns(table).issuperset(rows.column_names):
             # They have a column that others have added since.
-            table = self._load()
-        before = table.version()
-        if all(_may_begin(table, part) for part in parts):
+            table = self.load()
+        for _ in range(_MAX_ATTEMPTS):
+            if not all(_may_begin(table, part) for part in parts):
+                break
+            before = table.version()
             table = table if self._has_appended(table, parts, rows, text) else self.load()
             reports = self._read_back(table, before, parts)
             if reports is not None:
                 return SinkCommit(is_written=True, reports=reports)
+            # A fence of an earlier write of its application id conflicts, too, unless the snapshot has it.
         self._latest = None
         lookups = [self._lookup(part.write) for part in parts]
         return SinkCommit(
@@ -242,7 +245,8 @@ class DeltaSink:
     def _has_appended(self, table: DeltaTable, parts: Sequence[WritePart], rows: pa.Table | None, text: str) -> bool:
         """Commit rows, which brings the table to its new version; return False if the log has to decide."""
         properties = _properties(text, {part.write.app_id: part.transaction_version for part in parts})
-        # A conflict: a fence took a transaction, or an earlier attempt whose response was lost. The log decides.
+        # A conflict: a commit of the application id came between, such as a fence, or an earlier attempt whose response
+        # was lost. The log decides.
         try:
             if rows is None or not rows.num_rows:
                 self._commit_nothing(table, properties)

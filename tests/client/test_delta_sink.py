@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +30,7 @@ from sharegroup.errors import SinkError, UndecidedWriteError
 from sharegroup.protocol.sink_writes import UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
 
+DAY_MS = 24 * 60 * 60 * 1_000
 ACCEPT, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT
 REJECTED = ResolvedPartition(
     topic_id="t", partition_index=0, ranges=[ResolvedRange(first_offset=3, last_offset=3, acknowledge_type=REJECT)]
@@ -160,6 +162,17 @@ def test_of_several_writes_one_that_is_fenced_keeps_the_others_out(path: str) ->
     assert [outcome(report) for report in committed.reports] == [(None, True, 0)] * 3
     assert not commit(sink, first, rows(1)).is_written
     assert values(path) == [0]
+
+
+def test_a_fence_of_the_slots_last_write_refuses_nothing(path: str) -> None:
+    """A commit begins from the table as the one before has left it; meanwhile another write of its slot was fenced."""
+    sink = DeltaSink(path)
+    first, lost, second = write_of(sink), write_of(sink, 101, slot=1), write_of(sink, 102, slot=1)
+    assert commit(sink, first, rows(1)).is_written
+    assert outcome(DeltaSink(path).resolve(lost)) == (None, True, 0)
+    assert commit(sink, second, rows(2)).is_written
+    assert values(path) == [0, 1, 2]
+    assert outcome(sink.resolve(lost)) == (None, True, 0)
 
 
 def test_parts_of_one_run_say_what_each_of_them_has(path: str) -> None:
@@ -307,6 +320,17 @@ def test_a_file_with_a_name_that_a_clean_up_has_freed_does_not_count(path: str, 
     lookups = [DeltaSink(path).resolve(write) for _ in range(2)]
     assert [outcome(lookup) for lookup in lookups] == [(None, True, 0)] * 2
     assert values(path) == [0, 7, 8]
+
+
+def test_what_a_table_may_have_forgotten_is_not_guessed(path: str) -> None:
+    DeltaTable(path).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 10 days"})
+    now_ms = time.time_ns() // 1_000_000
+    with DeltaSink(path) as sink:
+        old = write_of(sink).model_copy(update={"opened_ms": now_ms - 8 * DAY_MS})
+        with pytest.raises(UndecidedWriteError, match="groups resolve --write"):
+            sink.resolve(old)
+        sink.check(9 * DAY_MS)
+        assert outcome(sink.resolve(old)) == (None, True, 0)
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
