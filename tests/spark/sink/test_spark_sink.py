@@ -318,6 +318,20 @@ def test_a_table_that_was_created_again_gets_nothing(spark: SparkSession, path: 
 
 
 @pytest.mark.long("several commits")
+@pytest.mark.parametrize("is_fence", [True, False])
+def test_a_table_that_is_dropped_meanwhile_is_not_created(
+    spark: SparkSession, path: str, open_sink: OpenSink, monkeypatch: pytest.MonkeyPatch, is_fence: bool
+) -> None:
+    sink = open_sink()
+    write = write_of(sink)
+    before_append(monkeypatch, lambda *_: shutil.rmtree(path))
+    run = SinkWrite(sink, write)
+    with pytest.raises(Exception, match="does not exist"):
+        run.fence() if is_fence else run.commit(rows(spark, 1), ALL_ACCEPTED)
+    assert not Path(path).exists()
+
+
+@pytest.mark.long("several commits")
 def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
