@@ -116,11 +116,14 @@ def test_a_write_without_rows_is_a_commit_too(spark: SparkSession, path: str, op
 def test_a_writer_that_wakes_up_late_finds_the_fence(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
+    frame = rows(spark, 1)
     assert sink.lookup(write.unresolved) is None
     assert outcome(sink.resolve(write.unresolved)) == NOT_WRITTEN
     with pytest.raises(WriteFencedError, match="fenced"):
-        SinkWrite(sink, write).commit(rows(spark, 1), ALL_ACCEPTED)
+        SinkWrite(sink, write).commit(frame, ALL_ACCEPTED)
     assert values(spark, path) == [0]
+    # Its own sessions are of no concern to the application.
+    assert SparkSession.getActiveSession() is spark
 
 
 @pytest.mark.long("several commits")
