@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from sharegroup.client.sink_commits import (
     CLOSING_PART,
@@ -206,7 +207,9 @@ class SparkSink:
         """
         options = self._options(metadata, "")
         for _ in range(_MAX_ATTEMPTS):
-            nothing = self._session.createDataFrame([], snapshot.insertable)
+            # `createDataFrame` would make this session the active one of all threads, handlers' included.
+            columns = [F.lit(None).cast(column.dataType).alias(column.name) for column in snapshot.insertable]
+            nothing = self._session.range(0).select(*columns)
             try:
                 self._table.append(nothing, options)
                 return

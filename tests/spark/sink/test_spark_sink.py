@@ -116,11 +116,14 @@ def test_a_write_without_rows_is_a_commit_too(spark: SparkSession, path: str, op
 def test_a_writer_that_wakes_up_late_finds_the_fence(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
+    frame = rows(spark, 1)
     assert sink.lookup(write.unresolved) is None
     assert outcome(sink.resolve(write.unresolved)) == NOT_WRITTEN
     with pytest.raises(WriteFencedError, match="fenced"):
-        SinkWrite(sink, write).commit(rows(spark, 1), ALL_ACCEPTED)
+        SinkWrite(sink, write).commit(frame, ALL_ACCEPTED)
     assert values(spark, path) == [0]
+    # Its own sessions are of no concern to the application.
+    assert SparkSession.getActiveSession() is spark
 
 
 @pytest.mark.long("several commits")
@@ -315,6 +318,20 @@ def test_a_table_that_was_created_again_gets_nothing(spark: SparkSession, path: 
         SinkWrite(sink, write).commit(rows(spark, 1), ALL_ACCEPTED)
     assert outcome(sink.resolve(write.unresolved)) == NOT_WRITTEN
     assert values(spark, path) == []
+
+
+@pytest.mark.long("several commits")
+@pytest.mark.parametrize("is_fence", [True, False])
+def test_a_table_that_is_dropped_meanwhile_is_not_created(
+    spark: SparkSession, path: str, open_sink: OpenSink, monkeypatch: pytest.MonkeyPatch, is_fence: bool
+) -> None:
+    sink = open_sink()
+    write = write_of(sink)
+    before_append(monkeypatch, lambda *_: shutil.rmtree(path))
+    run = SinkWrite(sink, write)
+    with pytest.raises(Exception, match="does not exist"):
+        run.fence() if is_fence else run.commit(rows(spark, 1), ALL_ACCEPTED)
+    assert not Path(path).exists()
 
 
 @pytest.mark.long("several commits")
