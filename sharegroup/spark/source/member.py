@@ -209,7 +209,8 @@ class SourceMember:
             given_up=() if write is None else self._given_up.pop(write.version, ()),
         )
         self._activate(batch)
-        if last.number == 0 and self.group_member.standing().joined_with_partitions:
+        is_new = last.number == 0 and self.group_member.standing().joined_with_partitions
+        if is_new and write is None:
             logger.warning(self._event("new_checkpoint_of_known_group", reason=_BATCH_IDS_BEGIN, remedy=_NEW_NAME))
         return batch
 

@@ -119,13 +119,19 @@ def test_a_batch_that_is_executed_again_is_not_written_again(site: SparkSite, ta
 
 
 @SLOW
-def test_a_query_without_its_checkpoint_writes_nothing_twice(site: SparkSite, table: str, tmp_path: Path) -> None:
+def test_a_query_without_its_checkpoint_writes_nothing_twice(
+    site: SparkSite, table: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     topic, group_id = site.new_topic(record_count=30), new_group(site, share_record_lock_duration_ms="1000")
     frame = records(site, group_id, topic, max_poll_records="10", sink=table)
     ends_with(written(frame, failing_once(write), tmp_path / "checkpoint").start(), "not this one")
     shutil.rmtree(tmp_path / "checkpoint")
     drain(site, group_id, topic, written(frame, write, tmp_path / "checkpoint"))
     assert rows(site, table) == accepted(site, group_id) == once(1, 30)
+    events = capfd.readouterr().err
+    assert events.count("event=started") == 2
+    # Batch ids that begin anew are of no concern to a sink of writes.
+    assert "new_checkpoint_of_known_group" not in events
 
 
 @SLOW
