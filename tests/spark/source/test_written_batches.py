@@ -130,7 +130,7 @@ def test_a_query_without_its_checkpoint_writes_nothing_twice(
     assert rows(site, table) == accepted(site, group_id) == once(1, 30)
     events = capfd.readouterr().err
     assert events.count("event=started") == 2
-    # Batch ids that begin anew are of no concern to a sink of writes.
+    # Batch ids that begin at 0 again are of no concern to a sink of writes.
     assert "new_checkpoint_of_known_group" not in events
 
 
