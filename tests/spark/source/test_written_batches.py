@@ -45,6 +45,10 @@ def write(batch: DataFrame, batch_id: int) -> None:
     write_once(batch, batch.select("partition", "offset"))
 
 
+def forget(batch: DataFrame, batch_id: int) -> None:
+    batch.select("partition", "offset").count()
+
+
 def rows(site: SparkSite, table: str) -> Counter[OffsetKey]:
     written_rows = site.spark.read.format("delta").load(table).select("partition", "offset").collect()
     return Counter((row.partition, row.offset) for row in written_rows)
@@ -80,8 +84,8 @@ def failing_once(action: Handler) -> Handler:
 
 
 def stopped_after_its_first_batch(site: SparkSite, writer: DataStreamWriter) -> None:
-    """Run a query until Spark has committed its first batch; the member hears of that with the next trigger only."""
-    with running(writer.trigger(processingTime="1 hour")) as query:
+    """Run a query until Spark has committed its first batch; its member knows of that with the next trigger only."""
+    with running(writer.trigger(processingTime="1 minute")) as query:
         site.until(lambda: any(progress.numInputRows for progress in query.recentProgress), "the batch is committed")
 
 
@@ -158,10 +162,6 @@ def test_a_batch_that_is_committed_without_its_write_stops_the_query(
 ) -> None:
     topic, group_id = site.new_topic(record_count=20), new_group(site, share_record_lock_duration_ms="1000")
     frame = records(site, group_id, topic, max_poll_records="10", sink=table)
-
-    def forget(batch: DataFrame, batch_id: int) -> None:
-        batch.select("partition", "offset").count()
-
     ends_with(written(frame, forget, tmp_path / "checkpoint").start(), "has no write of it.*write_once")
     assert not accepted(site, group_id)
     assert max(Counter(offsets(site, group_id, Cause.ACQUIRE)).values()) == 1, "nothing was delivered again"
@@ -187,8 +187,7 @@ def test_a_batch_that_was_committed_without_its_write_stops_the_next_start(
 ) -> None:
     topic, group_id = site.new_topic(record_count=10), new_group(site, share_record_lock_duration_ms="1000")
     frame = records(site, group_id, topic, sink=table)
-    ignored = written(frame, lambda batch, _: None, tmp_path / "checkpoint")
-    stopped_after_its_first_batch(site, ignored)
+    stopped_after_its_first_batch(site, written(frame, forget, tmp_path / "checkpoint"))
     ends_with(written(frame, write, tmp_path / "checkpoint").start(), "has no write of it.*write_once")
     assert not accepted(site, group_id)
     assert max(Counter(offsets(site, group_id, Cause.ACQUIRE)).values()) == 1
