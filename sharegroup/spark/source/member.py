@@ -18,6 +18,7 @@ from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition, HeldRange, unread
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.client.sink_table import WRITE_EXPIRY_MS
 from sharegroup.client.write_resolver import WriteResolver
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.cause_rules import ANSWER_CAUSE, ENDS_OF_DELIVERIES
@@ -167,10 +168,12 @@ class SourceMember:
         if acquisition is None:
             return None
         try:
+            if self._sink is not None and acquisition.write is not None:
+                self._sink.check(self.group_member.write_expiry_ms or WRITE_EXPIRY_MS)
             ranges, unreadable = without_unreadable(self._log, acquisition.ranges)
-        except ShareGroupError:
+        except ShareGroupError as error:
             # The query ends; nothing has received these records, so that their delivery does not count.
-            self.return_unread(acquisition.ranges, "the log could not be read")
+            self.return_unread(acquisition.ranges, error.message)
             raise
         if ranges and acquisition.write is not None:
             self._given_up = {acquisition.write.version: tuple(unreadable)}
@@ -181,7 +184,11 @@ class SourceMember:
 
     def return_unread(self, ranges: Iterable[HeldRange], reason: str) -> None:
         """Return acquired records that belong to no batch; their delivery does not count."""
-        self.group_member.acknowledge(unread(ranges, reason))
+        acknowledgements = list(unread(ranges, reason))
+        for version in {ack.write_version for ack in acknowledgements}:
+            # A write that is not begun is given up as a whole.
+            acknowledgements += self._given_up.pop(version, ())
+        self.group_member.acknowledge(acknowledgements)
 
     def begin_batch(self, last: AcquiredOffset, acquisition: Acquisition) -> AcquiredOffset:
         """Make an acquisition the active batch, and return its offset.
@@ -202,7 +209,8 @@ class SourceMember:
             given_up=() if write is None else self._given_up.pop(write.version, ()),
         )
         self._activate(batch)
-        if last.number == 0 and self.group_member.standing().joined_with_partitions:
+        is_new = last.number == 0 and self.group_member.standing().joined_with_partitions
+        if is_new and write is None:
             logger.warning(self._event("new_checkpoint_of_known_group", reason=_BATCH_IDS_BEGIN, remedy=_NEW_NAME))
         return batch
 
