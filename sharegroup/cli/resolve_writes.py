@@ -12,7 +12,7 @@ from sharegroup.cli.group_view import read_groups
 from sharegroup.cli.output import JSON, end_with_failures, output_option, print_json, print_text, table
 from sharegroup.cli.sink_options import sink_config_option, sink_options
 from sharegroup.client.write_decisions import GroupWrite, open_write, open_writes
-from sharegroup.errors import InvalidRequestError, ShareGroupError, SinkError
+from sharegroup.errors import InvalidRequestError, ShareGroupError, SinkMissingError, UndecidedWriteError
 from sharegroup.logs.port import Log
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from sharegroup.state.fold import FoldedGroup
@@ -122,6 +122,8 @@ def _resolved(
                 resolution = sink.resolve(each.unresolved)
             admin.resolve_write(group_id, resolution, timeout_ms / 1000)
             results[each.write.version] = resolution
+        except SinkMissingError:
+            results[each.write.version] = _of_no_table(group_id, each)
         except ShareGroupError as error:
             results[each.write.version] = error
     return results
@@ -194,11 +196,20 @@ def _decide(
     )
 
 
+def _of_no_table(group_id: str, each: GroupWrite) -> UndecidedWriteError:
+    return UndecidedWriteError(
+        f"There is no Delta table at {each.write.address} any more, and it may have had the results.",
+        f"If it comes back, run this again. If it was dropped, decide by hand: `sharegroup groups resolve --group "
+        f"{group_id} --write {each.write.version} --as not-written` delivers the records again, `--as written` accepts "
+        "them.",
+    )
+
+
 def _outcome(each: GroupWrite, result: ResolveWriteRequest | ShareGroupError | None) -> str:
     if result is None:
         return "in doubt" if each.needs_lookup else "at work"
     if isinstance(result, ShareGroupError):
-        return "UNDECIDED" if isinstance(result, SinkError) else "failed"
+        return "UNDECIDED" if isinstance(result, UndecidedWriteError) else "not looked up"
     if result.others is not None:
         return _WRITTEN
     return "written in part" if result.partitions else _NOT_WRITTEN

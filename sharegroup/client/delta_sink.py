@@ -43,7 +43,7 @@ from sharegroup.client.sink_table import (
     forgets_transactions,
 )
 from sharegroup.config.table_location import is_in_store
-from sharegroup.errors import SinkError, UndecidedWriteError
+from sharegroup.errors import SinkError, SinkMissingError, UndecidedWriteError
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
 
@@ -336,7 +336,7 @@ class DeltaSink:
             self._sink = self._described(table)
             self._schema = pa.schema(table.schema().to_arrow())
         except TableNotFoundError as error:
-            raise SinkError(
+            raise SinkMissingError(
                 f"{self._address} is no Delta table.",
                 "Create it with the columns of the results, then try again. A table of a catalog has to be named by "
                 "its address, or written by a Spark worker.",
