@@ -32,6 +32,7 @@ _REMOTE = (
     "tests/spark/test_processor_query.py",
     "tests/spark/test_audit_rows.py",
     "tests/spark/test_verify_by_spark.py",
+    "tests/spark/test_live_audit.py",
     "tests/spark/test_local_log_source.py",
 )
 _CORE = "(core or not long)"

@@ -457,6 +457,33 @@ def test_a_handler_that_takes_too_long_loses_its_records(site: SparkSite, caplog
     assert [str(r.msg).split()[0] for r in caplog.records].count("event=handler_cancelled") == 1
 
 
+@pytest.mark.core
+@pytest.mark.long("renewals end by time")
+def test_the_spark_job_of_a_handler_that_takes_too_long_is_cancelled(site: SparkSite) -> None:
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group()
+    ended: list[str] = []
+
+    class SleepsInSparkAtFirst(Seen):
+        def handle(self, records: DataFrame) -> None:
+            if self.calls > 1:
+                return
+            for_ever_ms = 1_000 * int(2 * DEADLINE_S)
+            try:
+                records.select(F.expr(f"reflect('java.lang.Thread', 'sleep', {for_ever_ms}L)")).collect()
+            except Exception as error:
+                ended.append(str(error))
+                raise
+
+    seen = SleepsInSparkAtFirst()
+    config = {"worker.ranges.in.flight": 2, "worker.renew.max.ms": 5_000, "worker.bisect.on.error": "false"}
+    with working(site, group_id, topic, seen, **config):
+        site.until(lambda: ended, "the job is cancelled")
+        site.until(lambda: site.is_drained(group_id, topic), "the records come again")
+    assert "cancel" in ended[0].lower()
+    assert offsets(transitions(site, group_id, Cause.RELEASE)) == list(range(5))
+
+
 def test_renewed_records_come_again_to_the_same_worker_in_the_same_delivery(site: SparkSite) -> None:
     class RenewsAtFirst(Seen):
         def handle(self, records: DataFrame) -> DataFrame | None:
