@@ -153,6 +153,17 @@ ROWS: tuple[Row, ...] = (
         is_long=True,
     ),
     Row(
+        name="T17",
+        title="Exactly once into Delta: a sink against none, with ranges of 1 M, 10,000 and 100; after a kill",
+        target="0.95x of without at 1 M, 0.9x at 10,000, the stream at 1 M; redelivered 0.3 s later, with Spark 1.5 s",
+        peer="the same worker or consumer, whose program appends by itself; a plain Spark stream, Kafka → Delta",
+        programs=(
+            Program("worker_sink", "--rounds 5"),
+            Program("consumer_sink", "--rounds 5"),
+            Program("sink_redelivery", "--rounds 5"),
+        ),
+    ),
+    Row(
         name="T7-long",
         title="Request → response under Spark at random times, ten minutes each",
         target="as T7",

@@ -44,10 +44,12 @@ class WorkerSite:
     topic: str
     record_count: int
 
-    def new_group(self, record_locks: int | None = LARGE_LOCKS) -> str:
+    def new_group(self, record_locks: int | None = LARGE_LOCKS, *, is_exactly_once: bool = False) -> str:
         """Return a group that begins at the earliest record, with so many locks a share-partition (None: default)."""
         group_id = f"workers-{uuid4().hex[:8]}"
         config = {"share.auto.offset.reset": "earliest"}
+        if is_exactly_once:
+            config["share.exactly.once.enable"] = "true"
         if record_locks is not None:
             config["share.partition.max.record.locks"] = str(record_locks)
         with AdminClient(self.settings.channel_properties) as administrator:
@@ -102,7 +104,7 @@ def open_worker_site(
     """
     settings = site_on(broker, folder / "site", {"group.share.assignors": "all"}).settings
     with broker.open_log() as log:
-        topic = _filled_topic(options, broker, log, options.records)
+        topic = filled_topic(options, broker, log, options.records)
         processor = ProcessorQuery(spark, settings)
         processor.start()
         try:
@@ -113,11 +115,11 @@ def open_worker_site(
 
 def with_long_topic(site: WorkerSite, options: argparse.Namespace) -> WorkerSite:
     """Return the site with a long topic: ranges that begin with 100 records need seconds to reach their size."""
-    topic = _filled_topic(options, site.broker, site.log, options.long_records)
+    topic = filled_topic(options, site.broker, site.log, options.long_records)
     return replace(site, topic=topic, record_count=options.long_records)
 
 
-def _filled_topic(options: argparse.Namespace, broker: KafkaBroker, log: KafkaLog, record_count: int) -> str:
+def filled_topic(options: argparse.Namespace, broker: KafkaBroker, log: KafkaLog, record_count: int) -> str:
     """Return the name of a new topic with so many records, a multiple of the partitions."""
     topic = f"records-{uuid4().hex[:8]}"
     log.create_topic(topic, options.partitions)

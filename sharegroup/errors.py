@@ -153,6 +153,10 @@ class SinkError(ShareGroupError):
     """The sink of a member is no Delta table, or cannot be read or written; its last commit may be in it."""
 
 
+class SinkMissingError(SinkError):
+    """There is no Delta table at the address of a sink."""
+
+
 class WriteFencedError(SinkError):
     """The sink refuses a write, and has nothing of it: its records are delivered again."""
 

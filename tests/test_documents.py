@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from rich.console import Console
 
 from examples.flights.report import Account, render
+from sharegroup import AdminClient
 from sharegroup.audit.history.group_history import GroupHistory, group_history
+from sharegroup.audit.sinks.reconcile import SinkVerification
 from sharegroup.audit.verification.findings import Verification
 from sharegroup.config.loader import load_settings
 from sharegroup.core.record_state import Cause
@@ -53,7 +57,7 @@ def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     for name, program in EXAMPLES.items():
         (folder / name).write_text(program, encoding="utf-8")
-    leash.run(COMMANDS["init"], timeout_s=DEADLINE_S, cwd=folder, env=activated()).check_returncode()
+    run(folder, *COMMANDS["init"])
     return folder
 
 
@@ -68,7 +72,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orders]:
 
 
 class Orders:
-    """The group of the examples, as its log and its state table show it."""
+    """The groups of the examples, as their log and their state table show them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,18 +84,19 @@ class Orders:
         with self._opened_log() as log:
             return {SETTINGS.request_topic_name, SETTINGS.response_topic_name} <= {t.name for t in log.topics()}
 
-    def are_all_finished(self) -> bool:
+    def are_all_finished(self, group_id: str = "orders") -> bool:
         """Return True if the start offset of each share-partition has reached the end of its log."""
         with self._opened_log() as log:
             ends = {partition: offsets.end_offset for partition, offsets in log.offsets("orders").items()}
-        return {offsets.partition: offsets.start_offset for offsets in self.history().partitions.values()} == ends
+        partitions = self.history(group_id).partitions.values()
+        return {offsets.partition: offsets.start_offset for offsets in partitions} == ends
 
-    def history(self) -> GroupHistory:
-        return group_history("orders", StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows())
+    def history(self, group_id: str = "orders") -> GroupHistory:
+        return group_history(group_id, StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows())
 
-    def accepted_count(self) -> int:
+    def accepted_count(self, group_id: str = "orders") -> int:
         try:
-            return self.history().record_count(Cause.ACCEPT)
+            return self.history(group_id).record_count(Cause.ACCEPT)
         except StateTableError:
             # Not made yet.
             return 0
@@ -108,11 +113,10 @@ class Orders:
     ("member", "valid_count"),
     [
         (COMMANDS["stream.py"], 30),
-        (COMMANDS["judge.py"], 27),
         (("python", "consumer.py"), 27),
         (COMMANDS["worker"], 27),
     ],
-    ids=["stream.py", "judge.py", "consumer.py", "worker"],
+    ids=["stream.py", "consumer.py", "worker"],
 )
 def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, ...], valid_count: int) -> None:
     orders.produce()
@@ -122,6 +126,44 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
     assert orders.accepted_count() - accepted == valid_count, "of 30 records each tenth is invalid"
 
 
+@pytest.mark.long("a program with a JVM of its own")
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_worker_with_a_sink_writes_each_record_once(orders: Orders) -> None:
+    (line,) = re.findall(r"^sharegroup worker .+$", TEXTS["exactly_once.md"], re.M)
+    orders.produce()
+    with AdminClient({"log.path": in_folder(orders.folder, SETTINGS.log_path)}) as admin:
+        earliest = {"share.auto.offset.reset": "earliest", "share.exactly.once.enable": "true"}
+        admin.alter_group_config("totals", earliest)
+    columns = {"topic": [""], "partition": [0], "offset": [0], "id": [0], "total": [0.0]}
+    types = {"partition": pa.int32(), "offset": pa.int64(), "id": pa.int32()}
+    schema = pa.schema([(name, types.get(name, pa.array(value).type)) for name, value in columns.items()])
+    path = orders.folder / "data" / "totals"
+    DeltaTable.create(path, schema)
+    with running(orders.folder, *shlex.split(line)) as process:
+        until(lambda: orders.are_all_finished("totals"), "the worker has finished all records", [process])
+    offsets = DeltaTable(path).to_pyarrow_table().select(["partition", "offset"]).to_pylist()
+    assert len(offsets) == len({tuple(row.values()) for row in offsets}) == orders.accepted_count("totals")
+    assert len(offsets) % 27 == 0, "of 30 records each tenth is invalid"
+
+
+@pytest.mark.core
+@pytest.mark.long("programs with JVMs of their own")
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_query_with_a_sink_enters_each_order_once(orders: Orders) -> None:
+    orders.produce()
+    run(orders.folder, *COMMANDS["groups"])
+    with running(orders.folder, *COMMANDS["ledger.py"]) as process:
+        until(lambda: orders.are_all_finished("ledger"), "the ledger has all orders", [process])
+    run(orders.folder, *COMMANDS["audit"])
+    entered = DeltaTable(orders.folder / "data" / "ledger").to_pyarrow_table(columns=["id", "partition", "offset"])
+    assert (
+        entered.num_rows == len(set(zip(*entered.to_pydict().values(), strict=True))) == orders.accepted_count("ledger")
+    )
+    assert all(number % 10 for number in entered["id"].to_pylist()), "invalid orders are rejected"
+
+
 @pytest.mark.core
 @pytest.mark.long("a program with a JVM of its own")
 @pytest.mark.spark
@@ -129,20 +171,20 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
 def test_a_notebook_runs_both_in_one_session(tmp_path_factory: pytest.TempPathFactory) -> None:
     orders = Orders(new_folder(tmp_path_factory))
     orders.produce()
-    leash.run(
-        [sys.executable, "notebook.py"], timeout_s=DEADLINE_S, cwd=orders.folder, env=activated()
-    ).check_returncode()
+    run(orders.folder, sys.executable, "notebook.py")
     assert orders.are_all_finished()
     assert orders.accepted_count() == 27
 
 
 def test_every_example_is_run() -> None:
-    # Those of the admin client are run by its own tests.
-    programs = sum(text.count("```python\n") for name, text in TEXTS.items() if name != "admin.md")
+    # Those of the admin client and of sinks are run by tests of their own.
+    others = {"admin.md", "exactly_once.md"}
+    programs = sum(text.count("```python\n") for name, text in TEXTS.items() if name not in others)
     assert programs == len(EXAMPLES)
-    assert set(EXAMPLES) == {"produce.py", "stream.py", "judge.py", "consumer.py", "orders.py", "notebook.py"}
+    members = {"stream.py", "ledger.py", "consumer.py", "orders.py", "totals.py"}
+    assert set(EXAMPLES) == {"produce.py", "notebook.py", *members}
     # `quickstart` is run by a test of its own.
-    assert set(COMMANDS) == {"quickstart", "init", "processor", "stream.py", "judge.py", "worker"}
+    assert set(COMMANDS) == {"quickstart", "init", "processor", "stream.py", "groups", "ledger.py", "audit", "worker"}
 
 
 def test_every_exit_code_is_explained() -> None:
@@ -153,7 +195,7 @@ def test_every_exit_code_is_explained() -> None:
 def test_the_sample_has_the_figures_that_the_example_shows() -> None:
     shown = Console(width=100, no_color=True)
     with shown.capture() as captured:
-        shown.print(render(Account(GroupHistory("flights"), Verification())))
+        shown.print(render(Account(GroupHistory("flights"), Verification(), SinkVerification())))
     (sample,) = re.findall(r"<!-- sample: summary -->\n```\n(.*?)```", README, re.DOTALL)
     assert titles(sample) == titles(captured.get())
 
@@ -192,6 +234,11 @@ def activated() -> dict[str, str]:
         name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SHAREGROUP_"))
     }
     return {**environment, "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])}
+
+
+def run(folder: Path, *command: str) -> None:
+    """Run a program that ends by itself, without an error."""
+    leash.run(command, timeout_s=DEADLINE_S, cwd=folder, env=activated()).check_returncode()
 
 
 @contextmanager

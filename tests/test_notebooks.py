@@ -27,6 +27,18 @@ orders 1 start offset 10 lag 0
 orders 2 start offset 10 lag 0
 """,
     "worker": "sales 2700\n",
+    "exactly_once": """\
+the consumer holds 10
+in doubt 10
+by_python not-written
+rows 0
+the query failed, in doubt 10
+rows 10
+rows 30
+open writes 0
+records 30
+accepted 30 rows 30 findings 0
+""",
     "audit": """\
 orders 0 start offset 20
 delivery 1 to anna release AVAILABLE

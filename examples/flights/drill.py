@@ -21,8 +21,10 @@ from examples.flights.flights import TOPIC, load_flights
 from examples.flights.progress import DrainDisplay, LiveHistory
 from examples.flights.report import Account, account_for
 from examples.flights.sinks import create_sink
-from examples.flights.spark_member import create_spark_sink, flights_handler
+from examples.flights.spark_member import create_spark_sink, handle_flights
 from sharegroup.audit.history.group_history import GroupHistory, group_history
+from sharegroup.audit.history.row_source import TableRows
+from sharegroup.audit.sinks.verify_sinks import verify_sinks
 from sharegroup.audit.verification.verify import verify
 from sharegroup.config.loader import Settings
 from sharegroup.core.record_state import Cause, RecordState
@@ -37,6 +39,8 @@ GROUP = "flights"
 SPARK_MEMBERS = ("spark-worker-1", "spark-worker-2")
 PYTHON_MEMBERS = ("python-consumer-1", "python-consumer-2")
 KILLED_MEMBER = "python-consumer-killed"
+SUCCESSOR = "python-consumer-successor"
+"""Takes the place of the killed member: it has the same sink, so it looks up what that one may have written."""
 SPARK_SINK = "flights_processed"
 
 _REFRESH_S = 0.5
@@ -99,16 +103,20 @@ class Drill:
 
     def account(self) -> Account:
         """Compare the state table with the input and the sinks."""
-        rows = StateTableReader(self.settings.processor.state_table_path).rows()
+        state_table_path = self.settings.processor.state_table_path
+        rows = StateTableReader(state_table_path).rows()
         history = group_history(GROUP, rows)
         verification = verify(rows, self.settings.broker)
+        reconciled = verify_sinks(TableRows(state_table_path), map(str, self._sinks), GROUP)
         with self._log() as log:
-            return account_for(log, history, verification, self._sinks, (*SPARK_MEMBERS, *PYTHON_MEMBERS))
+            return account_for(log, history, verification, reconciled, self._sinks, (*SPARK_MEMBERS, *PYTHON_MEMBERS))
 
     @property
     def _sinks(self) -> list[Path]:
-        names = (SPARK_SINK, *PYTHON_MEMBERS, KILLED_MEMBER)
-        return [self.folder / "sinks" / name.replace("-", "_") for name in names]
+        return [self._sink(name) for name in (SPARK_SINK, *PYTHON_MEMBERS, KILLED_MEMBER)]
+
+    def _sink(self, name: str) -> Path:
+        return self.folder / "sinks" / name.replace("-", "_")
 
     def _path(self, setting: str) -> Path:
         return Path(getattr(self.settings.processor, setting))
@@ -116,8 +124,8 @@ class Drill:
     def _log(self) -> Log:
         return open_log(str(self.settings.processor.log_path))
 
-    def _start_process(self, name: str) -> None:
-        sink = self._sinks[1 + (*PYTHON_MEMBERS, KILLED_MEMBER).index(name)]
+    def _start_process(self, name: str, sink_of: str | None = None) -> None:
+        sink = self._sink(sink_of or name)
         command = [sys.executable, *self.member_command, "--name", name, "--sink", str(sink)]
         self._processes[name] = subprocess.Popen(command)
 
@@ -129,11 +137,11 @@ class Drill:
             "client.id": name,
             "topics": TOPIC,
         }
-        handler = flights_handler(str(self._sinks[0].absolute()))
+        sink = self._sinks[0].absolute()
 
         def work() -> None:
             try:
-                process(spark, config, handler, self._stop)
+                process(spark, config, handle_flights, self._stop, sink=sink)
             except BaseException as failure:
                 self._worker_failures.append(failure)
 
@@ -184,14 +192,19 @@ class Drill:
             del self._processes[KILLED_MEMBER]
             self._killed_ms = time.time_ns() // 1_000_000
             self.console.print(f"killed {KILLED_MEMBER} (SIGKILL) while it held {held:,} records")
+            self._start_process(SUCCESSOR, sink_of=KILLED_MEMBER)
 
     def _report_return(self, history: GroupHistory) -> None:
-        """Report once how long it took until the killed member's records were back."""
-        returned_ms = history.last_ms(Cause.MEMBER_ENDED)
-        if self._killed_ms is not None and returned_ms is not None:
-            seconds = max(0, returned_ms - self._killed_ms) / 1_000
+        """Report once how long the killed member's records were in doubt, and how many were in its sink."""
+        in_doubt, returned = (history.record_count(cause) for cause in (Cause.IN_DOUBT, Cause.MEMBER_ENDED))
+        if self._killed_ms is not None and in_doubt and not history.count(RecordState.RESOLVING):
+            decided_ms = history.last_ms(Cause.MEMBER_ENDED) or time.time_ns() // 1_000_000
+            seconds = max(0, decided_ms - self._killed_ms) / 1_000
             self._killed_ms = None
-            self.console.print(f"its records were back after {seconds:.2f} s")
+            self.console.print(
+                f"its successor has looked them up after {seconds:.2f} s: {in_doubt - returned:,} were in the sink, "
+                f"{returned:,} come again"
+            )
 
     def _check_members(self, processor: ProcessorQuery) -> None:
         processor.raise_failure()

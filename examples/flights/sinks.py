@@ -1,4 +1,4 @@
-"""The Delta tables that members append flown flights to, and how often each holds which record."""
+"""The Delta tables that members write flown flights into, and how often each holds which record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 SINK_SCHEMA = pa.schema(
     [
@@ -29,11 +29,6 @@ SINK_SCHEMA = pa.schema(
 def create_sink(path: Path) -> None:
     """Create an empty sink for a Python member."""
     DeltaTable.create(str(path), SINK_SCHEMA)
-
-
-def append_to_sink(path: Path, rows: list[dict[str, object]]) -> None:
-    """Append rows in one commit."""
-    write_deltalake(str(path), pa.Table.from_pylist(rows, schema=SINK_SCHEMA), mode="append")
 
 
 def copies(paths: Iterable[Path], record_count: Mapping[int, int]) -> dict[int, np.ndarray]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
 from sharegroup.protocol.messages import RequestEnvelope, changed
+from sharegroup.protocol.row_payloads import EarlierState
 from sharegroup.protocol.rows import StateRow
 
 _OUTSIDE_REPORTS = frozenset({ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED, ApiKey.MEMBER_ENDED})
@@ -51,6 +52,7 @@ class ActorContext:
         leader_epoch: epoch of the processor that runs the actor.
         group_epoch_floor: a new group begins above it: the highest epoch of any removed group.
         host: host that the processor runs on, "" when unknown.
+        earlier_states: the states before, each of which ended when an older copy of the table was accepted.
     """
 
     group_id: str
@@ -60,6 +62,7 @@ class ActorContext:
     group_epoch_floor: int = 0
     state_id: str = ""
     host: str = ""
+    earlier_states: tuple[EarlierState, ...] = ()
 
     def addressed(self, row: StateRow, request_offset: int, time: CutTime) -> StateRow:
         """Return the row with the columns for its group, message and time; the table adds those of the commit."""

@@ -135,7 +135,7 @@ class Coordinator:
             return described_config(self._group.config, self._group.state)
         if self._group.state.is_dead:
             raise GroupIdNotFoundError(f"Group {self._context.group_id} not found.")
-        return described_group(self._context, self._group.state, self._group.assignor_name)
+        return described_group(self._context, self._group.state, self._group.config, self._group.assignor_name)
 
     def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
         """End the cut: make its assignment and respond to its heartbeats.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sharegroup.actor.context import ActorContext
+from sharegroup.actor.earlier_states import awaited_states
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.config.group import GroupConfig
@@ -32,7 +33,9 @@ MAX_ENTRIES_PER_PAGE = 4_000
 """Share-partitions and runs of one response: about half a megabyte."""
 
 
-def described_group(context: ActorContext, state: GroupState, assignor_name: str) -> ShareGroupDescribeResponse:
+def described_group(
+    context: ActorContext, state: GroupState, config: GroupConfig, assignor_name: str
+) -> ShareGroupDescribeResponse:
     """Return the group and its members."""
     return ShareGroupDescribeResponse(
         coordinator_id=context.leader_epoch,
@@ -49,6 +52,8 @@ def described_group(context: ActorContext, state: GroupState, assignor_name: str
         ],
         is_paused=state.pause is not None,
         pause_reason="" if state.pause is None else state.pause.reason,
+        state_id=context.state_id,
+        awaited_states=list(awaited_states(context, config)),
     )
 
 

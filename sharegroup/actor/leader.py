@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable, Mapping
 from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
 from sharegroup.actor.dead_letters import all_waiting, finish_written, new_dead_letters, queue_changed, status_row
 from sharegroup.actor.descriptions import described_partitions
+from sharegroup.actor.earlier_states import awaited_states
 from sharegroup.actor.effects import Effect, Persist, Send, Wake
 from sharegroup.actor.fetches import FetchService
 from sharegroup.actor.group_writes import GroupWrites
@@ -166,7 +167,7 @@ class Leader:
         """Serve the waiting fetches, and return the effects of the cut."""
         # 1. Fetches.
         new_fetches = list(self._sessions.new_fetches)
-        is_paused = self._paused_at_offset is not None
+        is_paused = self._paused_at_offset is not None or bool(awaited_states(self._context, self._config))
         most_writes = self._config.share_exactly_once_max_writes if self._config.share_exactly_once_enable else None
         served = self._fetches.serve(
             self._limits, self._isolation_level, time, is_paused=is_paused, most_writes=most_writes

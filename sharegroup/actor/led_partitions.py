@@ -102,7 +102,7 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
                 self._holders.hold(member_id, led.key, are_suspects=runs.are_suspects_held_by(member_id))
             else:
                 self._holders.release(member_id, led.key)
-        if led.share_partition.open_writes or any(isinstance(record, WriteClosed) for record in records):
+        if self.writes or led.share_partition.open_writes:
             self._note_writes(led.key, records)
         self._mark(led)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -12,9 +12,10 @@ from sharegroup.cli.group_view import read_groups
 from sharegroup.cli.output import JSON, end_with_failures, output_option, print_json, print_text, table
 from sharegroup.cli.sink_options import sink_config_option, sink_options
 from sharegroup.client.write_decisions import GroupWrite, open_write, open_writes
-from sharegroup.errors import InvalidRequestError, ShareGroupError, SinkError
+from sharegroup.errors import InvalidRequestError, ShareGroupError, SinkMissingError, UndecidedWriteError
 from sharegroup.logs.port import Log
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
+from sharegroup.state.fold import FoldedGroup
 
 _WRITTEN, _NOT_WRITTEN = "written", "not-written"
 
@@ -27,6 +28,13 @@ _CONSEQUENCES = {
 @click.command("resolve")
 @click.option("--group", "group_id", metavar="GROUP", required=True, help="The share group.")
 @sink_config_option
+@click.option(
+    "--older-state", is_flag=True, help="Take over the writes that a copy of the state table lacks; see below."
+)
+@click.option("--sink", "sinks", metavar="PATH", multiple=True, help="A sink besides those that the group knows.")
+@click.option(
+    "--accept-unclear", is_flag=True, help="With --older-state: deliver again what no sink can tell any more."
+)
 @click.option("--dry-run", is_flag=True, help="Only list the open writes.")
 @click.option("--write", "version", metavar="WRITE", type=click.IntRange(min=0), help="Decide this write by hand.")
 @click.option("--as", "decision", type=click.Choice([_WRITTEN, _NOT_WRITTEN]), help="What it is, with --write.")
@@ -40,6 +48,9 @@ _CONSEQUENCES = {
 def resolve(
     group_id: str,
     sink_config: Path | None,
+    older_state: bool,
+    sinks: tuple[str, ...],
+    accept_unclear: bool,
     dry_run: bool,
     version: int | None,
     decision: str | None,
@@ -56,6 +67,11 @@ def resolve(
     delivered again if not. Writes that members are at work on are left alone. For a group without members run it from a
     scheduler, where the sinks can be read and written.
 
+    With --older-state it prepares a group after the processor was started with --accept-older-state. That copy does not
+    know the writes since: they are kept out of the sinks from now on, and what the sinks have of them is taken over.
+    Until then the group acquires nothing. Stop its members first. Sinks are those in share.exactly.once.sinks, those of
+    open writes, and those of --sink.
+
     With --write an administrator decides on a write that nobody can look up any more: the sink was dropped, or its
     history is gone. Nothing checks the decision.
 
@@ -69,7 +85,15 @@ def resolve(
         raise click.UsageError("--write and --as go together.")
     if version is None and (execute or reason):
         raise click.UsageError("--execute and --reason go with --write.")
+    if older_state and (version is not None or dry_run):
+        raise click.UsageError("--older-state goes without --write and --dry-run.")
+    if not older_state and (sinks or accept_unclear):
+        raise click.UsageError("--sink and --accept-unclear go with --older-state.")
     with site.open_log() as opened:
+        if older_state:
+            options = sink_options(sink_config)
+            _take_over(site, opened, group_id, sinks, options, timeout_ms, output, accept_unclear=accept_unclear)
+            return
         group = read_groups(site, opened, timeout_ms, lambda source: source.folded(group_id))
         if version is not None and decision is not None:
             write = open_write(group, version)
@@ -98,9 +122,45 @@ def _resolved(
                 resolution = sink.resolve(each.unresolved)
             admin.resolve_write(group_id, resolution, timeout_ms / 1000)
             results[each.write.version] = resolution
+        except SinkMissingError:
+            results[each.write.version] = _of_no_table(group_id, each)
         except ShareGroupError as error:
             results[each.write.version] = error
     return results
+
+
+def _take_over(
+    site: Site,
+    log: Log,
+    group_id: str,
+    sinks: Iterable[str],
+    options: Mapping[str, str],
+    timeout_ms: int,
+    output: str,
+    *,
+    accept_unclear: bool,
+) -> None:
+    from sharegroup.cli.resolve_older_state import OlderStateTakeover
+
+    def read() -> FoldedGroup:
+        return read_groups(site, log, timeout_ms, lambda source: source.folded(group_id))
+
+    takeover = OlderStateTakeover(
+        log, site.admin_client(log), group_id, read, options, timeout_ms / 1000, accepts_unclear=accept_unclear
+    )
+    done = takeover.run(sinks)
+    if output == JSON:
+        fields = {} if done is None else {**done._asdict(), "sinks": [sink._asdict() for sink in done.sinks]}
+        print_json({"group_id": group_id, **fields})
+    elif done is None:
+        print_text(f"Group {group_id} has nothing to take over.")
+    else:
+        columns = ("SINK", "TABLE-ID", "FENCED-IDS", "WRITES")
+        print_text(
+            table(columns, done.sinks, numbers=columns[2:]),
+            f"{done.resolved_count} open writes were looked up, and {done.partition_count} share-partitions changed. "
+            f"Group {group_id} acquires records again.",
+        )
 
 
 def _decide(
@@ -136,11 +196,20 @@ def _decide(
     )
 
 
+def _of_no_table(group_id: str, each: GroupWrite) -> UndecidedWriteError:
+    return UndecidedWriteError(
+        f"There is no Delta table at {each.write.address} any more, and it may have had the results.",
+        f"If it comes back, run this again. If it was dropped, decide by hand: `sharegroup groups resolve --group "
+        f"{group_id} --write {each.write.version} --as not-written` delivers the records again, `--as written` accepts "
+        "them.",
+    )
+
+
 def _outcome(each: GroupWrite, result: ResolveWriteRequest | ShareGroupError | None) -> str:
     if result is None:
         return "in doubt" if each.needs_lookup else "at work"
     if isinstance(result, ShareGroupError):
-        return "UNDECIDED" if isinstance(result, SinkError) else "failed"
+        return "UNDECIDED" if isinstance(result, UndecidedWriteError) else "not looked up"
     if result.others is not None:
         return _WRITTEN
     return "written in part" if result.partitions else _NOT_WRITTEN

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharegroup.client.held_records import HeldRange, WaitingAcquisitions, unread
+from sharegroup.client.held_records import HeldRange, unread
 from sharegroup.client.pending_acknowledgements import Acknowledgement, PendingAcknowledgements
+from sharegroup.client.waiting_acquisitions import WaitingAcquisitions
 from sharegroup.core.offset_ranges import OffsetRange, RangeMap, subtract
 from sharegroup.core.records import PartitionKey
 

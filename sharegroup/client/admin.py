@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from sharegroup.client.admin_conversation import Administrator, Conversation, listed_groups, read_partitions
 from sharegroup.client.client_events import ClientEvents
@@ -17,8 +17,10 @@ from sharegroup.client.group_results import (
     SharePartitionOffsetInfo,
     TopicPartition,
     config_entries,
+    result_of_each,
 )
 from sharegroup.client.imported_partition import ImportedPartition, request_parts
+from sharegroup.client.offset_lag import offset_infos
 from sharegroup.client.settings import ChannelTopics, channel_topics
 from sharegroup.config.members import AdminConfig
 from sharegroup.core.offset_ranges import OffsetRange
@@ -46,8 +48,6 @@ from sharegroup.protocol.group_description import (
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest, PauseShareGroupRequest, ResumeShareGroupRequest
 from sharegroup.protocol.messages import ErrorResponse, Message, parsed
 from sharegroup.protocol.write_resolution import ResolveWriteRequest, ResolveWriteResponse
-
-Result = TypeVar("Result")
 
 
 class AdminClient:
@@ -284,7 +284,7 @@ class AdminClient:
         def delete(group_id: str) -> None:
             self._ask(group_id, ApiKey.DELETE_GROUPS, DeleteGroupsRequest(), timeout)
 
-        return _result_of_each(group_ids, delete)
+        return result_of_each(group_ids, delete)
 
     def list_groups(self, states: Iterable[str] = (), timeout: float | None = None) -> list[GroupListing]:
         """List all groups, of all partitions of the request log.
@@ -324,7 +324,7 @@ class AdminClient:
             parsed_response = parsed(ShareGroupDescribeResponse, response)
             return ShareGroupDescription.of(group_id, parsed_response, include_authorized_operations)
 
-        return _result_of_each(group_ids, described)
+        return result_of_each(group_ids, described)
 
     def describe_configs(
         self, group_ids: Iterable[str], timeout: float | None = None
@@ -339,7 +339,7 @@ class AdminClient:
             response = self._ask(group_id, ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(), timeout)
             return config_entries(parsed(DescribeConfigsResponse, response))
 
-        return _result_of_each(group_ids, described)
+        return result_of_each(group_ids, described)
 
     def list_share_group_offsets(
         self,
@@ -359,7 +359,7 @@ class AdminClient:
         def listed(group_id: str) -> dict[TopicPartition, SharePartitionOffsetInfo | None]:
             return self._offsets(group_id, group_specs[group_id], timeout)
 
-        return _result_of_each(group_specs, listed)
+        return result_of_each(group_specs, listed)
 
     def _offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, timeout: float | None
@@ -368,18 +368,7 @@ class AdminClient:
         with self._conversation(group_id, timeout) as conversation:
             share_partitions = read_partitions(conversation, wanted, include_runs=False)
             known = topic_offsets(self._log, set(share_partitions.topics.values()))
-        offsets: dict[TopicPartition, SharePartitionOffsetInfo | None] = dict.fromkeys(wanted or ())
-        for (topic_id, partition), described in share_partitions.partitions.items():
-            in_log = known.get((topic_id, partition))
-            unfinished = None
-            if in_log is not None:
-                # Which of the deleted records were finished is not known here: neither count is below the lag.
-                present_count = in_log.end_offset - max(in_log.start_offset, described.start_offset)
-                unfinished_count = in_log.end_offset - described.start_offset - described.delivery_complete_count
-                unfinished = max(min(present_count, unfinished_count), 0)
-            info = SharePartitionOffsetInfo(described.start_offset, described.leader_epoch, unfinished)
-            offsets[share_partitions.topics[topic_id], partition] = info
-        return offsets
+        return dict.fromkeys(wanted or ()) | offset_infos(share_partitions, known)
 
     @contextmanager
     def _conversation(self, group_id: str, timeout: float | None) -> Iterator[Conversation]:
@@ -398,14 +387,3 @@ class AdminClient:
 
 def _error(result: ErrorResponse) -> ApiError | None:
     return api_error(result.error_code, result.error_message) if result.error_code else None
-
-
-def _result_of_each(group_ids: Iterable[str], ask: Callable[[str], Result]) -> dict[str, Result | ApiError]:
-    """Return group id → the result for it, or the error."""
-    results: dict[str, Result | ApiError] = {}
-    for group_id in group_ids:
-        try:
-            results[group_id] = ask(group_id)
-        except ApiError as error:
-            results[group_id] = error
-    return results

@@ -13,6 +13,7 @@ from sharegroup.client.kafka_exceptions import (
     TopicPartition,
     kafka_exception,
 )
+from sharegroup.client.message import AnyMessage, Message
 from sharegroup.client.pending_acknowledgements import (
     Acknowledged,
     Acknowledgement,
@@ -26,6 +27,19 @@ from sharegroup.protocol.share_fetch import MAX_REDELIVERY_DELAY_MS
 
 CommitCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
 """callback(offsets by partition, exception or None)."""
+
+
+def message_key(message: AnyMessage) -> OffsetKey:
+    """Return the address of the record that the application acknowledges.
+
+    Raises:
+        TypeError: it is no message.
+        ValueError: it has no address.
+    """
+    if not isinstance(message, AnyMessage):
+        type_name = "None" if message is None else type(message).__name__
+        raise TypeError(f"argument 1 must be {Message.__module__}.Message, not {type_name}")
+    return check_offset_key("message", message.topic(), message.partition(), message.offset())
 
 
 def check_offset_key(what: str, topic: str | None, partition: int | None, offset: int | None) -> OffsetKey:

@@ -43,7 +43,7 @@ from sharegroup.client.sink_table import (
     forgets_transactions,
 )
 from sharegroup.config.table_location import is_in_store
-from sharegroup.errors import SinkError, UndecidedWriteError
+from sharegroup.errors import SinkError, SinkMissingError, UndecidedWriteError
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
 
@@ -86,7 +86,7 @@ class DeltaSink:
         self._latest: _LatestTable | None = None
         self._lock = None if is_in_store(address) else SharedSinkLock(Path(address))
         try:
-            self._load()
+            self.load()
         except BaseException:
             self.close()
             raise
@@ -113,7 +113,7 @@ class DeltaSink:
         Raises:
             SinkError: it has a feature that delta-rs does not write, or forgets transactions or commits too early.
         """
-        table = self._load()
+        table = self.load()
         check_table(
             SinkTable(
                 self._address,
@@ -154,13 +154,16 @@ class DeltaSink:
         table = self._latest_table()
         if rows is not None and not _columns(table).issuperset(rows.column_names):
             # They have a column that others have added since.
-            table = self._load()
-        before = table.version()
-        if all(_may_begin(table, part) for part in parts):
-            table = table if self._has_appended(table, parts, rows, text) else self._load()
+            table = self.load()
+        for _ in range(_MAX_ATTEMPTS):
+            if not all(_may_begin(table, part) for part in parts):
+                break
+            before = table.version()
+            table = table if self._has_appended(table, parts, rows, text) else self.load()
             reports = self._read_back(table, before, parts)
             if reports is not None:
                 return SinkCommit(is_written=True, reports=reports)
+            # A fence of an earlier write of its application id conflicts, too, unless the snapshot has it.
         self._latest = None
         lookups = [self._lookup(part.write) for part in parts]
         return SinkCommit(
@@ -184,7 +187,7 @@ class DeltaSink:
         """Fence a write unless it is complete, and return its commits with rows, and its fence."""
         closing = transaction_version(write.version)
         for _ in range(_MAX_ATTEMPTS):
-            table = self._load()
+            table = self.load()
             if str(table.metadata().id) != write.table_id:
                 return []
             known = _known_transaction(table, write)
@@ -192,7 +195,9 @@ class DeltaSink:
             is_there = known >= transaction_version(write.version, 0)
             if not is_there:
                 _check_remembered(table, write, self._expiry_ms)
-            if known < closing and not self._has_fenced(table, write):
+            fence = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
+            text = metadata_text([fence], self._user_metadata)
+            if known < closing and not self.has_fenced(table, text, {write.app_id: closing}):
                 continue
             return self._known_commits(write, known) if is_there else []
         raise SinkError(
@@ -207,9 +212,9 @@ class DeltaSink:
         """
         latest, self._latest = self._latest, None
         if latest is None or time.monotonic() >= latest.until_s:
-            return self._load()
+            return self.load()
         is_same = [lines for _, lines in self._log_files(latest.table, latest.table.version())] == [latest.lines]
-        return latest.table if is_same else self._load()
+        return latest.table if is_same else self.load()
 
     def _read_back(
         self, table: DeltaTable, before: int, parts: Sequence[WritePart]
@@ -240,7 +245,8 @@ class DeltaSink:
     def _has_appended(self, table: DeltaTable, parts: Sequence[WritePart], rows: pa.Table | None, text: str) -> bool:
         """Commit rows, which brings the table to its new version; return False if the log has to decide."""
         properties = _properties(text, {part.write.app_id: part.transaction_version for part in parts})
-        # A conflict: a fence took a transaction, or an earlier attempt whose response was lost. The log decides.
+        # A conflict: a commit of the application id came between, such as a fence, or an earlier attempt whose response
+        # was lost. The log decides.
         try:
             if rows is None or not rows.num_rows:
                 self._commit_nothing(table, properties)
@@ -255,15 +261,22 @@ class DeltaSink:
             raise SinkError(f"The commit into {self._address} failed: {error}") from error
         return True
 
-    def _has_fenced(self, table: DeltaTable, write: Written) -> bool:
-        fence = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
-        text = metadata_text([fence], self._user_metadata)
+    def has_fenced(self, table: DeltaTable, text: str, transactions: Mapping[str, int]) -> bool:
+        """Commit transactions without rows, from a table that was loaded before; return False if one was taken.
+
+        Args:
+            text: the `userMetadata`.
+            transactions: application id → version.
+
+        Raises:
+            SinkError: the table cannot be written.
+        """
         try:
-            self._commit_nothing(table, _properties(text, {write.app_id: transaction_version(write.version)}))
+            self._commit_nothing(table, _properties(text, transactions))
         except CommitFailedError:
             return False
         except Exception as error:
-            raise SinkError(f"Write {write.version} could not be fenced in {self._address}: {error}") from error
+            raise SinkError(f"Writes could not be fenced in {self._address}: {error}") from error
         return True
 
     def _commit_nothing(self, table: DeltaTable, properties: CommitProperties) -> None:
@@ -277,23 +290,27 @@ class DeltaSink:
 
     def _known_commits(self, write: UnresolvedWrite, known: int) -> list[WriteCommit]:
         """Return the commits of a write up to the transaction that the table knows of it."""
-        table = self._load()
-        commits: list[WriteCommit] = []
+        table = self.load()
+        commits: dict[int, WriteCommit] = {}
         file_count = 0
         for version, lines in self._log_files(table, write.sink_version + 1):
             file_count += 1
             for commit in commits_of(lines, version):
                 names = commit.metadata.app_id, commit.metadata.version
                 is_known = transaction_version(write.version, commit.metadata.part) <= known
-                commits += [commit] if names == (write.app_id, write.version) and is_known else []
-        is_whole = any(each.metadata.part == CLOSING_PART and not _is_partial(each.metadata) for each in commits)
+                if names == (write.app_id, write.version) and is_known:
+                    # An older file with the same transaction has a name that a clean-up of the log had freed: a writer
+                    # whose snapshot was older than that made it, and the table does not have it.
+                    commits[commit.metadata.part] = commit
+        closing = commits.get(CLOSING_PART)
+        is_whole = closing is not None and not _is_partial(closing.metadata)
         if not is_whole and file_count < table.version() - write.sink_version:
             raise UndecidedWriteError(
                 f"Write {write.version} of {write.app_id} is in the table, and the log does not have its commits any "
                 "more.",
                 _DECIDE_BY_HAND,
             )
-        return commits
+        return list(commits.values())
 
     def _log_files(self, table: DeltaTable, first_version: int) -> Iterator[tuple[int, list[str]]]:
         store = DeltaStorageHandler.from_table(table._table, self._options)
@@ -308,13 +325,18 @@ class DeltaSink:
                 raise SinkError(f"The log of {self._address} cannot be read: {error}") from error
             yield version, lines
 
-    def _load(self) -> DeltaTable:
+    def load(self) -> DeltaTable:
+        """Return the table as it is now.
+
+        Raises:
+            SinkError: it is no Delta table, or cannot be read.
+        """
         try:
             table = DeltaTable(self._address, storage_options=self._options)
             self._sink = self._described(table)
             self._schema = pa.schema(table.schema().to_arrow())
         except TableNotFoundError as error:
-            raise SinkError(
+            raise SinkMissingError(
                 f"{self._address} is no Delta table.",
                 "Create it with the columns of the results, then try again. A table of a catalog has to be named by "
                 "its address, or written by a Spark worker.",

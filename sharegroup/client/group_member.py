@@ -1,46 +1,32 @@
-"""A member of a share group: the member protocol over a log, with a sender and a receiver thread.
+"""A member of a share group: the member protocol over a log, for the application's threads.
 
-It handles offsets, not records: acquired ranges and acknowledgements. Only the two threads wait for the log: other
-calls wait for at most their timeout, also while Kafka is away.
+It handles offsets, not records: acquired ranges and acknowledgements. Only its own two threads (`member_threads.py`)
+wait for the log: calls wait for at most their timeout, also while Kafka is away.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from sharegroup.client.exchange import LONGEST_PAUSE_MS, Request
 from sharegroup.client.held_records import Acquisition, HeldRange, ReadRange
-from sharegroup.client.measurements import MetricName, RequestMeasurements
+from sharegroup.client.measurements import MetricName
 from sharegroup.client.member_protocol import MemberProtocol
+from sharegroup.client.member_threads import LONGEST_WAIT_MS, MemberThreads
 from sharegroup.client.membership import MemberState, Standing
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.settings import MemberSettings
 from sharegroup.client.waiting_polls import waited_ms, waiting_poll
 from sharegroup.core.records import PartitionKey
-from sharegroup.errors import InvalidRequestError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import Log
 from sharegroup.logs.topic_properties import new_topic_id
-from sharegroup.protocol.messages import Message
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
-
-_LONGEST_WAIT_MS = 1_000
-"""Maximum delay until a thread notices a change by another one without a notification."""
-_RECEIVE_MS = 1_000
-"""Timeout of one wait of the receiver; a close wakes it."""
-_LAST_SEND_MS = 1_000
-"""Time for the last requests of a close to be appended: up to half of its timeout, and as much after a shorter one."""
-_JOIN_MS = 100
-"""Time that a close waits for its threads; one that waits for a log that is away ends when the log is closed."""
-
-_logger = logging.getLogger(__name__)
 
 
 class GroupMember:
@@ -63,33 +49,20 @@ class GroupMember:
         self.member_id = settings.member_id or new_topic_id()
         self._process_id = os.getpid()
         self._log = log
-        self._channel = ProcessorChannel(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
+        self._protocol = MemberProtocol(settings, monotonic_ms())
+        self._woken = woken or threading.Event()
+        # A waiting application counts as polling.
+        self._longest_poll_ms = min(LONGEST_WAIT_MS, (settings.max_poll_interval_ms or LONGEST_WAIT_MS * 3) // 3 + 1)
+        channel = ProcessorChannel(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
         try:
             # Neither its process's end nor its silence ends a member that may return.
-            self._lock = None if settings.may_return else log.lock_member(settings.group_id, self.member_id)
-            self._helper = None if settings.may_return else log.help_member(self._channel.life_signs)
+            lock = None if settings.may_return else log.lock_member(settings.group_id, self.member_id)
+            helper = None if settings.may_return else log.help_member(channel.life_signs)
         except BaseException:
-            self._channel.close()
+            channel.close()
             raise
-        self._protocol = MemberProtocol(settings, monotonic_ms())
-        self._measurements = RequestMeasurements()
-        self._woken = woken or threading.Event()
-        lock = threading.RLock()
-        self._changed = threading.Condition(lock)
-        self._due = threading.Condition(lock)
-        # A waiting application counts as polling.
-        self._longest_poll_ms = min(_LONGEST_WAIT_MS, (settings.max_poll_interval_ms or _LONGEST_WAIT_MS * 3) // 3 + 1)
-        self._sender_until_ms = 0
-        """Time of the sender's next check without a notification, monotonic ms."""
-        self._last_requests: list[Request[Message]] = []
-        self._failure: ShareGroupError | None = None
-        self._is_done = False
-        self._threads = [
-            threading.Thread(target=self._run, args=(step,), name=f"share-group-{name}-{self.member_id}", daemon=True)
-            for name, step in (("sender", self._send_step), ("receiver", self._receive_step))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = MemberThreads(self.member_id, self._protocol, channel, lock, helper)
+        self._changed, self._due = self._threads.changed, self._threads.due
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Join the group with these topics, or change the subscription; without topics, leave the group.
@@ -97,7 +70,7 @@ class GroupMember:
         Waiting records of other topics are returned unread; taken ones stay acquired, and can be acknowledged.
         """
         with self._changed:
-            self._raise_failure()
+            self._threads.raise_failure()
             self._protocol.subscribe(topics, monotonic_ms())
             self._due.notify()
 
@@ -109,7 +82,7 @@ class GroupMember:
         deadline_ms = None if timeout_ms is None else monotonic_ms() + timeout_ms
         while True:
             with self._changed:
-                self._raise_failure()
+                self._threads.raise_failure()
                 self._raise_refusal()
                 taken = self._protocol.take(now_ms := self._poll_ms())
                 self._due.notify()
@@ -126,8 +99,10 @@ class GroupMember:
     def await_acquisition(self, after_number: int) -> Acquisition | None:
         """Block until an acquisition with a higher number waits, and return the first one; None once closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_done or self._protocol.waiting.after(after_number) is not None)
-            return None if self._is_done else self._protocol.waiting.after(after_number)
+            self._changed.wait_for(
+                lambda: self._threads.is_done or self._protocol.waiting.after(after_number) is not None
+            )
+            return None if self._threads.is_done else self._protocol.waiting.after(after_number)
 
     def read(self, record_count: int, took_ms: float) -> None:
         """Record that reading acquired records from the log took so long: fetches are bounded by it."""
@@ -144,7 +119,7 @@ class GroupMember:
         with self._changed:
             now_ms = self._poll_ms()
             self._protocol.acknowledge_later(acknowledgements, now_ms)
-            self._raise_failure()
+            self._threads.raise_failure()
             self._raise_refusal()
             self._protocol.ask(now_ms)
             self._due.notify()
@@ -161,9 +136,9 @@ class GroupMember:
         with self._changed:
             now_ms = self._poll_ms()
             self._protocol.acknowledge_later(acknowledgements, now_ms)
-            self._raise_failure()
+            self._threads.raise_failure()
             delivered = self._protocol.deliver(parts, now_ms)
-            self._notify_sender(now_ms)
+            self._threads.notify_sender(now_ms)
             return delivered
 
     @property
@@ -181,7 +156,7 @@ class GroupMember:
         with self._changed:
             now_ms = self._poll_ms()
             silent_ms = self._protocol.polled(now_ms, wants_records=False)
-            self._notify_sender(now_ms)
+            self._threads.notify_sender(now_ms)
             return silent_ms
 
     def wait(self, timeout_ms: int | None, is_ready: Callable[[], bool]) -> bool:
@@ -191,13 +166,13 @@ class GroupMember:
             is_ready: the condition; `notify` makes a waiting thread check it.
         """
         with self._changed:
-            return self._poll_for(lambda: is_ready() or self._protocol.has_results, timeout_ms)
+            return self._poll_for(lambda: is_ready() or self._protocol.results.are_there, timeout_ms)
 
     def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Send acknowledgements now, or after the outstanding response."""
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
-            self._raise_failure()
+            self._threads.raise_failure()
             self._due.notify()
 
     def name_sink(self, sink: Sink) -> None:
@@ -215,8 +190,8 @@ class GroupMember:
                 the response.
         """
         with self._changed:
-            self._protocol.report(resolution, settles)
-            self._raise_failure()
+            self._protocol.writes.report(resolution, settles)
+            self._threads.raise_failure()
             self._due.notify()
 
     @property
@@ -228,17 +203,17 @@ class GroupMember:
     def waits_with(self, write_version: int) -> bool:
         """Return True if records of a write wait for the application, which has others of the same acquisition."""
         with self._changed:
-            return self._protocol.waits_with(write_version, monotonic_ms())
+            return self._protocol.waiting.waits_with(write_version, monotonic_ms())
 
     def withdraw(self, write_version: int) -> list[HeldRange]:
         """Remove and return the waiting records of a write: no poll returns them."""
         with self._changed:
-            return self._protocol.withdraw(write_version)
+            return self._protocol.waiting.withdraw(lambda held: held.write_version == write_version)
 
     def add_lookup(self, write: UnresolvedWrite) -> None:
         """Have a write looked up in the sink, as if the leader had asked for it."""
         with self._changed:
-            self._protocol.add_lookup(write)
+            self._protocol.writes.add_unresolved([write])
             self._changed.notify_all()
 
     def await_unresolved(self, timeout_ms: int, is_over: Callable[[], bool] = lambda: False) -> list[UnresolvedWrite]:
@@ -251,24 +226,24 @@ class GroupMember:
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: self._is_done or is_over() or self._protocol.has_unresolved, timeout_ms / 1000
+                lambda: self._threads.is_done or is_over() or self._protocol.writes.has_unresolved, timeout_ms / 1000
             )
-            return self._protocol.take_unresolved()
+            return self._protocol.writes.take_unresolved()
 
     def take_results(self) -> list[Acknowledged]:
         """Return the results of acknowledgements since the last call, each once."""
         with self._changed:
             self._protocol.expire(monotonic_ms())
-            return self._protocol.take_results()
+            return self._protocol.results.take()
 
     def flush(self, timeout_ms: int | None) -> list[Acknowledged]:
         """Block until all acknowledgements have responses or the timeout (None: endless); return the results so far."""
         with self._changed:
             now_ms = self._poll_ms()
             self._protocol.processed(now_ms)
-            self._notify_sender(now_ms)
+            self._threads.notify_sender(now_ms)
             self._wait_for(lambda: not self._protocol.session.unconfirmed_partitions, timeout_ms)
-            return self._protocol.take_results()
+            return self._protocol.results.take()
 
     def unconfirmed_partitions(self) -> set[PartitionKey]:
         """Partitions with acknowledgements that wait to be sent, or for the response."""
@@ -279,7 +254,7 @@ class GroupMember:
     def is_ended(self) -> bool:
         """Return True if the group refused the member permanently, or its threads ended."""
         with self._changed:
-            return self._failure is not None or self._protocol.membership.state is MemberState.FAILED
+            return self._threads.failure is not None or self._protocol.membership.state is MemberState.FAILED
 
     def standing(self) -> Standing:
         """Return the member's membership and fetch counts."""
@@ -289,7 +264,7 @@ class GroupMember:
     def metrics(self) -> dict[MetricName, float]:
         """Return the number of sent requests, and the latency of their responses."""
         with self._changed:
-            return self._measurements.metrics(time.monotonic())
+            return self._threads.measurements.metrics(time.monotonic())
 
     def notify(self) -> None:
         """Make waiting threads check their conditions."""
@@ -314,113 +289,20 @@ class GroupMember:
         """
         if os.getpid() != self._process_id:
             return []
-        last_send_ms = monotonic_ms() + max(timeout_ms, _LAST_SEND_MS)
-        response_ms = timeout_ms - min(_LAST_SEND_MS, timeout_ms // 2)
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
-            if not self._is_done:
-                self._protocol.close(monotonic_ms(), keeps_locks)
-                self._due.notify()
-                if not self._changed.wait_for(lambda: self._is_done or self._protocol.is_done, response_ms / 1000):
-                    self._last_requests = self._protocol.last_requests(now_ms := monotonic_ms())
-                    self._due.notify()
-                    remaining_s = max(last_send_ms - now_ms, 0) / 1000
-                    self._changed.wait_for(lambda: self._is_done or not self._last_requests, remaining_s)
-            self._end(ShareGroupError(f"The member {self.member_id} is closed.", "Make a new one."))
-            results = self._protocol.take_results()
-        for thread in self._threads:
-            thread.join(_JOIN_MS / 1000)
+            self._threads.leave(timeout_ms, keeps_locks=keeps_locks)
+            results = self._protocol.results.take()
+        self._threads.join()
         return results
-
-    def _run(self, step: Callable[[], None]) -> None:
-        try:
-            while not self._is_done:
-                step()
-        except ShareGroupError as error:
-            self._end(error)
-        except Exception as error:
-            _logger.exception("A thread of member %s ended.", self.member_id)
-            self._end(ShareGroupError(f"A thread of member {self.member_id} ended: {error!r}."))
-
-    def _send_step(self) -> None:
-        """Append the next requests, for as long as the log is away; the lock is not held meanwhile."""
-        with self._changed:
-            is_last = bool(self._last_requests)
-            requests = self._last_requests or self._due_requests()
-            self._measurements.sent(requests, time.monotonic())
-            self._inform_helper(has_sent=bool(requests))
-        if not requests:
-            return
-        try:
-            self._channel.send(requests)
-        except LogUnavailableError as error:
-            _logger.warning("Member %s cannot send its requests, and tries again: %s", self.member_id, error)
-            with self._changed:
-                self._protocol.send_failed(monotonic_ms())
-        if is_last:
-            with self._changed:
-                self._last_requests = []
-                self._changed.notify_all()
-
-    def _due_requests(self) -> list[Request[Message]]:
-        """Wait until requests are due, for a limited time, and return them."""
-        self._protocol.expire(now_ms := monotonic_ms())
-        requests = self._protocol.next_requests(now_ms)
-        if self._protocol.is_done or self._protocol.has_results:
-            self._changed.notify_all()
-        if not requests:
-            deadline_ms = self._protocol.next_deadline_ms(now_ms)
-            wait_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - now_ms, 1)
-            wait_ms = min(wait_ms, _LONGEST_WAIT_MS)
-            self._sender_until_ms = now_ms + wait_ms
-            self._due.wait(wait_ms / 1000)
-        return requests
-
-    def _notify_sender(self, now_ms: int) -> None:
-        """Wake the sender if it may send now, or has to earlier than its next check."""
-        deadline_ms = self._protocol.next_deadline_ms(now_ms)
-        is_sooner = deadline_ms is not None and deadline_ms < self._sender_until_ms
-        if is_sooner or self._protocol.may_send(now_ms):
-            self._due.notify()
-
-    def _inform_helper(self, has_sent: bool) -> None:
-        if self._helper is not None:
-            self._helper.note(holds_records=self._protocol.holds_records(monotonic_ms()), has_sent=has_sent)
-
-    def _receive_step(self) -> None:
-        try:
-            responses = self._channel.receive(_RECEIVE_MS)
-        except LogUnavailableError as error:
-            _logger.warning("Member %s cannot read its responses, and tries again: %s", self.member_id, error)
-            with self._changed:
-                self._changed.wait(LONGEST_PAUSE_MS / 1000)
-            return
-        with self._changed:
-            before = self._protocol.membership.assignment
-            for response in responses:
-                self._measurements.received(response.correlation_id, time.monotonic())
-                try:
-                    self._protocol.receive(response, monotonic_ms())
-                except InvalidRequestError as error:
-                    _logger.warning("A response to member %s is not readable: %s", self.member_id, error)
-            if (assignment := self._protocol.membership.assignment) is not before and assignment != before:
-                self._measurements.rebalanced(time.monotonic())
-            # The sender does so more often, unless the log is away.
-            self._protocol.expire(monotonic_ms())
-            # The application may keep the interpreter busy with the first record that it gets.
-            self._inform_helper(has_sent=False)
-            self._is_done = self._is_done or self._protocol.is_done
-            if responses or self._protocol.has_results:
-                self._due.notify()
-                self._changed.notify_all()
 
     def _wait_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
         """Block, without the lock, until the condition holds; return False at the timeout."""
         self._changed.wait_for(
-            lambda: condition() or self._failure is not None or self._woken.is_set(),
+            lambda: condition() or self._threads.failure is not None or self._woken.is_set(),
             None if timeout_ms is None else timeout_ms / 1000,
         )
-        self._raise_failure()
+        self._threads.raise_failure()
         return condition()
 
     def _poll_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
@@ -435,7 +317,7 @@ class GroupMember:
                 now_ms = monotonic_ms()
                 self._protocol.polled(now_ms)
                 self._protocol.expire(now_ms)
-                self._notify_sender(now_ms)
+                self._threads.notify_sender(now_ms)
                 had_acquisition = bool(self._protocol.waiting)
                 remaining_ms = self._longest_poll_ms if deadline_ms is None else max(deadline_ms - now_ms, 0)
 
@@ -463,24 +345,6 @@ class GroupMember:
         """Return the time of a poll, which does not count as processing what its thread has waited."""
         self._protocol.waited_ms = waited_ms()
         return monotonic_ms()
-
-    def _end(self, reason: ShareGroupError) -> None:
-        """End the member: calls raise the reason from now on, and acknowledgements without a response have failed."""
-        with self._changed:
-            self._failure = self._failure or reason
-            self._is_done = True
-            self._protocol.give_up()
-            self._due.notify()
-            self._changed.notify_all()
-        self._channel.close()
-        if self._lock is not None:
-            self._lock.close()
-        if self._helper is not None:
-            self._helper.close()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
 
     def _raise_refusal(self) -> None:
         error = self._protocol.refusals.take()

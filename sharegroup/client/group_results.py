@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Self, TypeVar
 
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
+from sharegroup.errors import ApiError
 from sharegroup.protocol.group_description import (
     SHARE,
+    AwaitedState,
     DescribeConfigsResponse,
     DescribedMember,
     GroupStateName,
     ShareGroupDescribeResponse,
 )
+
+Result = TypeVar("Result")
 
 TopicPartition = tuple[str, int]
 """Topic name and partition."""
@@ -82,6 +87,8 @@ class ShareGroupDescription:
         target_assignment_epoch: group epoch of the assignment.
         quarantine_reason: reason of the quarantine; "" without one.
         is_paused: True if an administrator has paused it; a paused group that is quarantined stays paused.
+        state_id: id of the processor's state.
+        awaited_states: earlier states whose writes into sinks are to be taken over before it acquires records.
     """
 
     group_id: str
@@ -95,6 +102,8 @@ class ShareGroupDescription:
     pause_reason: str
     coordinator: Node
     authorized_operations: tuple[str, ...] | None
+    state_id: str = ""
+    awaited_states: tuple[AwaitedState, ...] = ()
 
     @classmethod
     def of(cls, group_id: str, response: ShareGroupDescribeResponse, includes_operations: bool) -> Self:
@@ -111,6 +120,8 @@ class ShareGroupDescription:
             response.pause_reason,
             Node(response.coordinator_id, response.coordinator_host),
             GROUP_OPERATIONS if includes_operations else None,
+            response.state_id,
+            tuple(response.awaited_states),
         )
 
 
@@ -182,3 +193,14 @@ class SharePartitionOffsetInfo:
     start_offset: int
     leader_epoch: int
     lag: int | None
+
+
+def result_of_each(group_ids: Iterable[str], ask: Callable[[str], Result]) -> dict[str, Result | ApiError]:
+    """Return group id → the result for it, or the error."""
+    results: dict[str, Result | ApiError] = {}
+    for group_id in group_ids:
+        try:
+            results[group_id] = ask(group_id)
+        except ApiError as error:
+            results[group_id] = error
+    return results

@@ -17,12 +17,15 @@ from typing import NamedTuple
 from sharegroup.client.held_records import HeldRange, ReadRange
 from sharegroup.client.held_writes import HeldWrite
 from sharegroup.client.pending_acknowledgements import Acknowledgement
-from sharegroup.client.sink_commits import CLOSING_PART, WritePart, named_partitions
+from sharegroup.client.sink_commits import CLOSING_PART, WritePart, accepted_ranges, named_partitions
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
 
 _HIGHEST_OPEN_PART = CLOSING_PART - 1
+
+_ByRecord = dict[PartitionKey, RangeMap[Acknowledgement]]
+"""Share-partition → offsets → their acknowledgement."""
 
 
 class PlannedPart(NamedTuple):
@@ -74,15 +77,20 @@ class _Handed:
         self.missing += part.missing
         self.record_count += len(part.records)
 
-    def own(self, acknowledgements: Iterable[Acknowledgement]) -> list[Acknowledgement]:
+    def own(self, acknowledgements: _ByRecord) -> list[Acknowledgement]:
         """Return the parts of acknowledgements that are of records of this write, with its version."""
         return [
             ack._replace(first_offset=first, last_offset=last, write_version=self.write.version)
-            for ack in acknowledgements
-            for first, last, _ in (
-                self.left[ack.key].overlapping(ack.first_offset, ack.last_offset) if ack.key in self.left else ()
-            )
+            for key, runs in self.left.items()
+            if key in acknowledgements
+            for run_first, run_last, _ in runs
+            for first, last, ack in acknowledgements[key].overlapping(run_first, run_last)
         ]
+
+    @property
+    def own_missing(self) -> list[Acknowledgement]:
+        """Acknowledgements for those of its offsets that no commit has, and that have no record."""
+        return self.own(_by_record(self.missing)) if self.missing else []
 
     def remove(self, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Remove what a commit has, or what was lost."""
@@ -92,7 +100,7 @@ class _Handed:
 
     def given_up(self, *, is_begun: bool, is_unread: bool = False) -> list[Acknowledgement]:
         """Return acknowledgements that release its records, or return them unread; its gaps are none."""
-        missing = [ack._replace(is_begun=is_begun) for ack in self.own(self.missing)]
+        missing = [ack._replace(is_begun=is_begun) for ack in self.own_missing]
         self.remove(missing)
         released = (
             Acknowledgement(
@@ -141,14 +149,14 @@ class HandedOutWrites:
     @property
     def missing(self) -> list[Acknowledgement]:
         """Acknowledgements for the offsets without a record that no commit has."""
-        return [ack for handed in self._handed.values() for ack in handed.own(handed.missing)]
+        return [ack for handed in self._handed.values() for ack in handed.own_missing]
 
     def of_writes(self, acknowledgements: Iterable[Acknowledgement]) -> list[Acknowledgement]:
         """Return acknowledgements of handed out records, with the versions of their latest writes."""
-        acknowledgements = list(acknowledgements)
+        by_record = _by_record(acknowledgements)
         latest: dict[PartitionKey, RangeMap[Acknowledgement]] = {}
         for handed in self._handed.values():
-            for ack in handed.own(acknowledgements):
+            for ack in handed.own(by_record):
                 latest.setdefault(ack.key, RangeMap()).assign(ack.first_offset, ack.last_offset, ack)
         return [
             ack._replace(first_offset=first, last_offset=last) for runs in latest.values() for first, last, ack in runs
@@ -161,10 +169,11 @@ class HandedOutWrites:
             acknowledgements: of the application, and `missing`.
             waits: returns True if records of a write wait for the application, so that it cannot be closed.
         """
+        by_record = _by_record(acknowledgements)
         return [
             planned
             for version, handed in self._handed.items()
-            if (planned := _planned(handed, acknowledgements, is_last=not waits(version))) is not None
+            if (planned := _planned(handed, by_record, is_last=not waits(version))) is not None
         ]
 
     def committed(self, planned: Iterable[PlannedPart]) -> None:
@@ -174,7 +183,7 @@ class HandedOutWrites:
             handed.after = part.part
             handed.remove(settles)
             handed.committed_count += _offset_count(settles)
-            handed.missing = handed.own(handed.missing)
+            handed.missing = handed.own_missing
             if part.part == CLOSING_PART:
                 del self._handed[part.write.version]
 
@@ -209,7 +218,15 @@ class HandedOutWrites:
             yield GivenUp(handed.write, [*handed.given_up(is_begun=begun, is_unread=is_unread), *rest], begun)
 
 
-def _planned(handed: _Handed, acknowledgements: Sequence[Acknowledgement], *, is_last: bool) -> PlannedPart | None:
+def _by_record(acknowledgements: Iterable[Acknowledgement]) -> _ByRecord:
+    """Return acknowledgements by share-partition and offset; of several for one record the last one counts."""
+    by_record: _ByRecord = {}
+    for ack in acknowledgements:
+        by_record.setdefault(ack.key, RangeMap()).assign(ack.first_offset, ack.last_offset, ack)
+    return by_record
+
+
+def _planned(handed: _Handed, acknowledgements: _ByRecord, *, is_last: bool) -> PlannedPart | None:
     settles = handed.own(acknowledgements)
     if not settles:
         return None
@@ -225,6 +242,7 @@ def _planned(handed: _Handed, acknowledgements: Sequence[Acknowledgement], *, is
         names_all=not is_whole,
         part=CLOSING_PART if is_closing else part,
         after=handed.after,
+        accepted=accepted_ranges(settles) if is_whole else (),
     )
     return PlannedPart(planned, tuple(settles))
 

@@ -1,14 +1,11 @@
 """The records that a member holds: acquired ranges of offsets under one lock deadline. No I/O, no clock.
 
-An acquisition waits until its records are delivered to the application. One whose locks have ended is dropped with a
-warning: other members may hold its records by now.
+A fetch acquires ranges of several share-partitions together: they have one lock deadline, and with a sink one write.
 """
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -16,15 +13,13 @@ from typing import cast
 from sharegroup.client.held_writes import HeldWrite
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.core.offset_ranges import RangeMap, consecutive, gaps, subtract
+from sharegroup.core.offset_ranges import consecutive, subtract
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
 from sharegroup.core.run import NO_WRITE
 from sharegroup.logs.port import LogMessage
 from sharegroup.protocol.share_fetch import ShareFetchResponse
 from sharegroup.protocol.sink_writes import Sink
-
-_logger = logging.getLogger(__name__)
 
 offset_of = cast(Callable[[LogMessage], int], LogMessage.offset)
 """offset_of(message): the offset of a message that was read."""
@@ -276,190 +271,3 @@ def unread(
     return [
         held.acknowledgement(AcknowledgeType.UNREAD, reason, redelivery_delay_ms, is_begun=is_begun) for held in ranges
     ]
-
-
-_UNKNOWN_ACQUISITION = 0
-"""Number for records that an earlier process of the member acquired, or that it no longer holds."""
-
-
-class HeldLocks:
-    """The records that are locked to the member: it needs signs of life while there are some."""
-
-    def __init__(self) -> None:
-        self._held: dict[PartitionKey, RangeMap[int]] = {}
-        """Offsets → number of their acquisition."""
-        self._until_ms = 0
-        self._lock_timeout_ms = 0
-        self._seen_ms = 0
-        """The latest time that the caller passed."""
-
-    def acquired(self, acquisition: Acquisition) -> None:
-        """Add an acquisition."""
-        for held in acquisition.ranges:
-            self._held.setdefault(held.key, RangeMap()).assign(held.first_offset, held.last_offset, acquisition.number)
-        self._lock_timeout_ms = acquisition.lock_timeout_ms
-        self._until_ms = max(self._until_ms, acquisition.lock_deadline_ms)
-
-    def acknowledged(self, acknowledgements: Iterable[Acknowledgement], is_refused: bool) -> None:
-        """Handle the response to acknowledgements.
-
-        A renewed record stays locked, and one whose renewal was refused until its lock ends; any other one does not.
-        """
-        for acknowledgement in acknowledgements:
-            if acknowledgement.acknowledge_type is not AcknowledgeType.RENEW:
-                self._release(acknowledgement)
-            elif not is_refused:
-                self._until_ms = max(self._until_ms, self._seen_ms + self._lock_timeout_ms)
-
-    def by_acquisition(self, acknowledgements: Iterable[Acknowledgement]) -> list[list[Acknowledgement]]:
-        """Group the parts of acknowledgements of one partition by the acquisition of their records."""
-        groups: dict[int, list[Acknowledgement]] = {}
-        for ack in acknowledgements:
-            held = self._held.get(ack.key)
-            parts = held.overlapping(ack.first_offset, ack.last_offset) if held is not None else []
-            known = [(first, last) for first, last, _ in parts]
-            unknown = gaps(ack.first_offset, ack.last_offset, known)
-            parts += [(first, last, _UNKNOWN_ACQUISITION) for first, last in unknown]
-            for first, last, number in parts:
-                groups.setdefault(number, []).append(ack._replace(first_offset=first, last_offset=last))
-        return list(groups.values())
-
-    def expire(self, now_ms: int) -> None:
-        """Forget records whose locks have ended without an acknowledgement."""
-        self._seen_ms = now_ms
-        if now_ms >= self._until_ms:
-            self._held.clear()
-
-    def are_held(self, now_ms: int) -> bool:
-        """Return True while a record is locked to the member."""
-        self.expire(now_ms)
-        return bool(self._held)
-
-    def _release(self, acknowledgement: Acknowledgement) -> None:
-        held = self._held.get(acknowledgement.key)
-        if held is not None:
-            held.remove(acknowledgement.first_offset, acknowledgement.last_offset)
-            if not held:
-                del self._held[acknowledgement.key]
-
-
-class WaitingAcquisitions:
-    """A queue of acquisitions, of which parts can be delivered."""
-
-    def __init__(self) -> None:
-        self._queue: deque[Acquisition] = deque()
-
-    def __len__(self) -> int:
-        """Return the number of acquisitions."""
-        return len(self._queue)
-
-    @property
-    def record_count(self) -> int:
-        """The number of records of all acquisitions."""
-        return sum(acquisition.record_count for acquisition in self._queue)
-
-    @property
-    def stale_at_ms(self) -> int:
-        """The time at which the oldest acquisition is stale; there must be one."""
-        return self._queue[0].stale_at_ms
-
-    def add(self, acquisition: Acquisition) -> None:
-        """Add the youngest acquisition."""
-        self._queue.append(acquisition)
-
-    def take(self, now_ms: int) -> Acquisition | None:
-        """Remove and return the oldest acquisition with locks; None if there is none."""
-        while self._queue:
-            oldest = self._queue.popleft()
-            if not _is_lost(oldest, now_ms):
-                return oldest
-        return None
-
-    @property
-    def are_returnable(self) -> bool:
-        """True if some acquisitions may be returned: the application has no other records of their write."""
-        return any(not waiting.is_handed_out for waiting in self._queue)
-
-    def take_all(self, now_ms: int) -> list[Acquisition]:
-        """Remove all acquisitions that may be returned, and return those with locks."""
-        queue, self._queue = self._queue, deque()
-        taken = []
-        for waiting in queue:
-            if waiting.is_handed_out:
-                self._queue.append(waiting)
-            elif not _is_lost(waiting, now_ms):
-                taken.append(waiting)
-        return taken
-
-    def waits_with(self, write_version: int, now_ms: int) -> bool:
-        """Return True if a part of an acquisition with this write waits, and has its locks."""
-        return any(
-            waiting.write is not None and waiting.write.version == write_version and not waiting.is_over(now_ms)
-            for waiting in self._queue
-        )
-
-    def has_stale(self, now_ms: int) -> bool:
-        """Return True if the oldest acquisition is stale."""
-        return bool(self._queue) and self.stale_at_ms <= now_ms
-
-    def take_stale(self, now_ms: int) -> list[Acquisition]:
-        """Remove the stale acquisitions, and return those with locks."""
-        taken = []
-        while self.has_stale(now_ms):
-            stale = self._queue.popleft()
-            if not _is_lost(stale, now_ms):
-                taken.append(stale)
-        return taken
-
-    def after(self, number: int) -> Acquisition | None:
-        """Return the first acquisition with a higher number."""
-        return next((waiting for waiting in self._queue if waiting.number > number), None)
-
-    def deliver(self, number: int, part: HeldRange, now_ms: int) -> bool:
-        """Remove a part of an acquisition; return False if it no longer waits, or its locks ended."""
-        index = next((i for i, waiting in enumerate(self._queue) if waiting.number == number), None)
-        # Some of its records may have been returned since they were read.
-        if index is None or not self._queue[index].has(part):
-            return False
-        waiting = self._queue[index]
-        left = waiting.without(part)
-        if waiting.write is not None and not waiting.is_handed_out:
-            left = replace(left, is_handed_out=True)
-        is_lost = _is_lost(waiting, now_ms)
-        if left.ranges and not is_lost:
-            self._queue[index] = left
-        else:
-            del self._queue[index]
-        return not is_lost
-
-    def withdraw(self, is_withdrawn: Callable[[HeldRange], object]) -> list[HeldRange]:
-        """Remove and return whole ranges."""
-        withdrawn: list[HeldRange] = []
-        waiting, self._queue = self._queue, deque()
-        for acquisition in waiting:
-            kept: list[HeldRange] = []
-            for held in acquisition.ranges:
-                (withdrawn if is_withdrawn(held) else kept).append(held)
-            if kept:
-                is_whole = len(kept) == len(acquisition.ranges)
-                self._queue.append(acquisition if is_whole else replace(acquisition, ranges=tuple(kept)))
-        return withdrawn
-
-    def clear(self) -> None:
-        """Remove all acquisitions."""
-        self._queue.clear()
-
-
-def _is_lost(acquisition: Acquisition, now_ms: int) -> bool:
-    """Return True if the locks of an acquisition ended before it was taken, so that it must be dropped.
-
-    Returning it unread could fail, and all other acknowledgements of the same request with it.
-    """
-    if not acquisition.is_over(now_ms):
-        return False
-    _logger.warning(
-        "%d ranges are dropped: their locks ended %d ms ago, before the records were asked for.",
-        len(acquisition.ranges),
-        now_ms - acquisition.lock_deadline_ms,
-    )
-    return True

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sharegroup.client.exchange import Request
+from sharegroup.client.held_records import ReadRange
 from sharegroup.client.pending_acknowledgements import Acknowledged
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.api_key import ApiKey
@@ -108,10 +109,11 @@ class ConsumerMeasurements:
         cycle_s = poll_s + self._between_polls_s
         self._idle_ratio.add(poll_s / cycle_s if cycle_s else 0.0, now_s)
 
-    def delivered(self, record_count: int, size: int, now_s: float) -> None:
+    def delivered(self, ranges: Iterable[ReadRange], now_s: float) -> None:
         """Record the records that a poll returns, and the bytes of their values."""
-        self._records.add(record_count, now_s)
-        self._bytes.add(size, now_s)
+        ranges = list(ranges)
+        self._records.add(sum(len(part.records) for part in ranges), now_s)
+        self._bytes.add(sum(sum(map(len, part.records)) for part in ranges), now_s)
 
     def settled(self, results: Iterable[Acknowledged], now_s: float) -> None:
         """Record responses to acknowledgements; records that are returned unread do not count."""

@@ -11,37 +11,29 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
+from sharegroup.client.acknowledgement_results import AcknowledgementResults
 from sharegroup.client.acquired_again import withdraw_acknowledged
 from sharegroup.client.application_polls import ApplicationPolls
 from sharegroup.client.exchange import FollowedProcessor, Request
-from sharegroup.client.held_records import (
-    Acquisition,
-    HeldLocks,
-    HeldRange,
-    ReadRange,
-    WaitingAcquisitions,
-    unread,
-)
+from sharegroup.client.held_locks import HeldLocks
+from sharegroup.client.held_records import Acquisition, ReadRange, unread
 from sharegroup.client.member_session import MemberSession, WritesToResolve
+from sharegroup.client.member_writes import MemberWrites
 from sharegroup.client.membership import Membership, MemberState, Standing
 from sharegroup.client.pace import Pace
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.refusals import FetchCompleted, Refusals
 from sharegroup.client.settings import MemberSettings
-from sharegroup.client.write_reports import WriteReports
-from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
+from sharegroup.client.waiting_acquisitions import WaitingAcquisitions
 from sharegroup.event_log import Event
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ShareGroupHeartbeatResponse
 from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed
 from sharegroup.protocol.share_fetch import ShareFetchResponse
-from sharegroup.protocol.sink_writes import UnresolvedWrite
-from sharegroup.protocol.write_resolution import ResolveWriteRequest, ResolveWriteResponse
+from sharegroup.protocol.write_resolution import ResolveWriteResponse
 
 _LINGER_MS = 50
 """Time for which acknowledgements wait for a fetch, while records wait for the application."""
-_WRITES_INTERVAL_MS = 5_000
-"""A member with a sink that fetches no records asks after this time for writes that it is to look up."""
 
 _logger = logging.getLogger(__name__)
 
@@ -53,7 +45,8 @@ class MemberProtocol:
         membership: heartbeats and the assignment.
         session: fetches and acknowledgements.
         polls: when the application polled.
-        reports: what the sink says of writes, on its way to the leader.
+        writes: writes to look up, and reports of what the sink says of writes.
+        results: results of acknowledgements, and the member's locks.
         pace: the sizes of polls and fetches.
         waiting: acquisitions that the application has not taken yet.
         refusals: refusals that concern the application.
@@ -76,17 +69,13 @@ class MemberProtocol:
         )
         self.session = MemberSession(settings.fetch, self._correlation_ids, self.membership.topic_names)
         self.session.sink = settings.sink
-        self.reports = WriteReports(settings.fetch.request_timeout_ms, self._correlation_ids)
+        self.writes = MemberWrites(settings.fetch.request_timeout_ms, self._correlation_ids, now_ms)
+        self.results = AcknowledgementResults(self.session, sends_apart=settings.sends_refused_apart)
         self.pace = Pace(settings.fetch)
         self.waiting = WaitingAcquisitions()
         self.refusals = Refusals()
         self._subscription: tuple[str, ...] = ()
         self._acquisition_count = 0
-        self._locks = HeldLocks()
-        self._results: list[Acknowledged] = []
-        self._unresolved: dict[int, UnresolvedWrite] = {}
-        """Version → write that the member is to look up."""
-        self._ask_for_writes_at_ms = now_ms
         self._processor = FollowedProcessor()
         self._response_count = 0
         self._empty_fetch_count = 0
@@ -97,33 +86,15 @@ class MemberProtocol:
         self._is_closing = False
 
     @property
-    def has_results(self) -> bool:
-        """True if results wait to be taken."""
-        return bool(self._results)
-
-    @property
     def is_done(self) -> bool:
         """True if all is reported, the session closed and the group left, after `close`."""
         is_closed = self._is_closing and self.session.is_closed and self.membership.is_outside
-        return is_closed and not self.reports
+        return is_closed and not self.writes.reports
 
     @property
     def standing(self) -> Standing:
         """The member's membership and fetch counts."""
-        member = self.membership
-        is_stable, count = member.state is MemberState.STABLE, len(member.assignment)
-        return Standing(
-            is_stable,
-            member.epoch,
-            count,
-            member.joined_with_partitions,
-            self._response_count,
-            self._empty_fetch_count,
-        )
-
-    def holds_records(self, now_ms: int) -> bool:
-        """Return True while a record is locked to the member, be it delivered or not."""
-        return self._locks.are_held(now_ms)
+        return Standing.of(self.membership, self._response_count, self._empty_fetch_count)
 
     def subscribe(self, topics: Iterable[str], now_ms: int) -> None:
         """Join the group with these topics, or leave it without topics; return waiting records of other topics."""
@@ -165,37 +136,6 @@ class MemberProtocol:
         self.pace.resize(max_records)
         self._prefetches = True
 
-    @property
-    def has_unresolved(self) -> bool:
-        """True if writes wait to be taken."""
-        return bool(self._unresolved)
-
-    def take_unresolved(self) -> list[UnresolvedWrite]:
-        """Return the writes that the member is to look up in its sink, each once until it is handed out again."""
-        taken, self._unresolved = self._unresolved, {}
-        return list(taken.values())
-
-    def add_lookup(self, write: UnresolvedWrite) -> None:
-        """Have a write looked up in the sink, as if the leader had asked for it."""
-        self._unresolved[write.version] = write
-
-    def waits_with(self, write_version: int, now_ms: int) -> bool:
-        """Return True if records of a write wait for the application, which has others of the same acquisition."""
-        return self.waiting.waits_with(write_version, now_ms)
-
-    def withdraw(self, write_version: int) -> list[HeldRange]:
-        """Remove the waiting records of a write from those that polls return."""
-        return self.waiting.withdraw(lambda held: held.write_version == write_version)
-
-    def report(self, resolution: ResolveWriteRequest, settles: Iterable[Acknowledgement] = ()) -> None:
-        """Report what the sink says of a write, until there is a response.
-
-        Args:
-            settles: acknowledgements of the member's records that it confirms; they are among the results then.
-        """
-        self._unresolved.pop(resolution.version, None)
-        self.reports.add(resolution, tuple(settles))
-
     def return_waiting(self, reason: str, now_ms: int) -> None:
         """Return the waiting records unread, and fetch nothing until the application polls again."""
         self._prefetches = False
@@ -233,11 +173,6 @@ class MemberProtocol:
             self.pace.delivered(record_count, now_ms - self.waited_ms)
             self._prefetches = self._settings.fetch.may_fetch_ahead
         return delivered
-
-    def take_results(self) -> list[Acknowledged]:
-        """Return the results of acknowledgements since the last call, each once."""
-        taken, self._results = self._results, []
-        return taken
 
     def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Send acknowledgements with the next request; they replace unsent ones of the same offsets."""
@@ -282,25 +217,26 @@ class MemberProtocol:
     def give_up(self) -> None:
         """Close without responses: unconfirmed acknowledgements have failed."""
         self._settle(self.session.give_up())
-        self._results += self.reports.give_up()
+        self.results.add(self.writes.reports.give_up())
 
     def next_requests(self, now_ms: int) -> list[Request[Message]]:
         """Return all requests to send now."""
         # 1. Give up what the application is too slow for.
-        self._locks.expire(now_ms)
+        self.results.locks.expire(now_ms)
         self._lapse_if_due(now_ms)
         self._return_stale(now_ms)
         self._return_idle(now_ms)
         # 2. Report, fetch and acknowledge: what is reported is decided before a close gives the rest up.
         self.session.partitions = set(self.membership.assignment)
         max_records = self.pace.fetch_records if self._wants_records else 0
-        requests: list[Request[Message]] = [*self.reports.next_requests(now_ms)]
+        requests: list[Request[Message]] = [*self.writes.reports.next_requests(now_ms)]
         is_urgent = not self._lingers(now_ms)
         asks = (asks_at_ms := self._asks_for_writes_at_ms) is not None and now_ms >= asks_at_ms
         while (sent := self.session.next_request(now_ms, max_records, is_urgent, asks)) is not None:
             requests.append(sent.request)
             if sent.request.api_key is ApiKey.SHARE_FETCH:
-                self._ask_for_writes_at_ms, asks = now_ms + _WRITES_INTERVAL_MS, False
+                self.writes.fetched(now_ms)
+                asks = False
         # 3. Send heartbeats.
         if self._is_closing and self.session.is_final_sent:
             self.membership.leave()
@@ -310,14 +246,14 @@ class MemberProtocol:
 
     def send_failed(self, now_ms: int) -> None:
         """Send the requests of the last `next_requests` again after a pause: they did not reach the log."""
-        self.reports.send_failed(now_ms)
+        self.writes.reports.send_failed(now_ms)
         self.session.send_failed(now_ms)
         self.membership.send_failed(now_ms)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """Return the time at which `next_requests` may return a request without further input."""
-        deadlines = [self.session.next_deadline_ms, self.membership.next_deadline_ms, self.reports.next_deadline_ms]
-        deadlines.append(self._asks_for_writes_at_ms)
+        deadlines = [self.session.next_deadline_ms, self.membership.next_deadline_ms]
+        deadlines += [self.writes.reports.next_deadline_ms, self._asks_for_writes_at_ms]
         if self.waiting:
             deadlines.append(max(self.waiting.stale_at_ms, now_ms))
             deadlines.append(self._linger_until_ms if self.session.pending else None)
@@ -340,7 +276,7 @@ class MemberProtocol:
             return
         if self._processor.follow(envelope):
             self.session.reopen(now_ms)
-            self.reports.send_again()
+            self.writes.reports.send_again()
         self._response_count += 1
         if envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
             heartbeat = parsed(ShareGroupHeartbeatResponse, envelope.body)
@@ -354,7 +290,7 @@ class MemberProtocol:
                 if isinstance(event, Acquisition):
                     self._acquired(event)
                 elif isinstance(event, WritesToResolve):
-                    self._unresolved.update((write.version, write) for write in event.writes)
+                    self.writes.add_unresolved(event.writes)
                 elif isinstance(event, FetchCompleted):
                     self._empty_fetch_count += event.is_empty
                     self.refusals.completed(event)
@@ -362,8 +298,7 @@ class MemberProtocol:
                     self._settle([event])
         elif envelope.api_key == ApiKey.RESOLVE_WRITE:
             reported = parsed(ResolveWriteResponse, envelope.body)
-            for result in self.reports.receive(envelope.correlation_id, reported, now_ms):
-                self._settled(result)
+            self.results.add(self.writes.reports.receive(envelope.correlation_id, reported, now_ms))
 
     def _start_over(self, envelope: ResponseEnvelope, now_ms: int) -> None:
         """Join again: the state table was created again, so the group knows neither the member nor its locks."""
@@ -372,7 +307,7 @@ class MemberProtocol:
         now = self._processor.state_id
         _logger.warning(Event("state_table_replaced", group=self._settings.group_id, before=before, now=now))
         self.waiting.clear()
-        self._locks = HeldLocks()
+        self.results.locks = HeldLocks()
         self.session.reopen(now_ms)
         self.membership.start_over()
 
@@ -386,33 +321,12 @@ class MemberProtocol:
             excess_count=max(fetched.record_count - fetched.requested_count, 0) if is_poll else 0,
         )
         self.pace.acquired(acquisition.record_count, acquisition.requested_count, acquisition.lock_timeout_ms)
-        self._locks.acquired(acquisition)
+        self.results.locks.acquired(acquisition)
         self._admit(acquisition)
 
     def _settle(self, results: Iterable[Acknowledged]) -> None:
-        for result in results:
-            if not self._sends_apart(result):
-                self._settled(result)
-
-    def _settled(self, result: Acknowledged) -> None:
-        self._locks.acknowledged(result.acknowledgements, result.error is not None)
-        self._results.append(result)
-
-    def _sends_apart(self, result: Acknowledged) -> bool:
-        """Send refused acknowledgements again, each acquisition's apart; return False if that cannot help.
-
-        The locks of an acquisition end together, so one that is refused alone is lost.
-        """
-        may_help = self._settings.sends_refused_apart and not self.session.is_closed
-        if not may_help or not isinstance(result.error, InvalidRecordStateError | InvalidRequestError):
-            return False
-        groups = self._locks.by_acquisition(result.acknowledgements)
-        if len(groups) < 2:
-            return False
-        for group in groups:
-            self.session.pending.put_apart(group)
-        self._linger_until_ms = None
-        return True
+        if self.results.add_or_send_apart(results):
+            self._linger_until_ms = None
 
     def _admit(self, acquisition: Acquisition) -> None:
         """Let the application take an acquisition; return unread the ranges that it no longer wants."""
@@ -437,7 +351,7 @@ class MemberProtocol:
         may_ask_at_ms = self.session.may_ask_at_ms
         if not is_asked or may_ask_at_ms is None or self.membership.state is not MemberState.STABLE:
             return None
-        return max(self._ask_for_writes_at_ms, may_ask_at_ms)
+        return self.writes.asks_at_ms(may_ask_at_ms)
 
     @property
     def _wants_records(self) -> bool:

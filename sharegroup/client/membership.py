@@ -76,6 +76,13 @@ class Standing:
     response_count: int
     empty_fetch_count: int
 
+    @classmethod
+    def of(cls, member: Membership, response_count: int, empty_fetch_count: int) -> Standing:
+        """Return the present standing of a member."""
+        is_stable, partition_count = member.state is MemberState.STABLE, len(member.assignment)
+        joined = member.joined_with_partitions
+        return cls(is_stable, member.epoch, partition_count, joined, response_count, empty_fetch_count)
+
 
 class Membership:
     """The state machine of one member.

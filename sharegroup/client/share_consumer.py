@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -20,6 +19,7 @@ from sharegroup.client.application_acknowledgements import (
     check_acknowledgement,
     check_offset_key,
     commit_outcome,
+    message_key,
 )
 from sharegroup.client.call_guard import CallGuard
 from sharegroup.client.client_events import ClientEvents
@@ -33,17 +33,16 @@ from sharegroup.client.kafka_exceptions import (
     IllegalStateException,
     KafkaException,
     TopicPartition,
-    WakeupException,
     as_kafka_exception,
     max_poll_exceeded,
 )
 from sharegroup.client.measurements import ConsumerMeasurements, MetricName
-from sharegroup.client.message import AnyMessage, Message, Messages
+from sharegroup.client.message import AnyMessage, Messages
 from sharegroup.client.pending_acknowledgements import Acknowledged, OffsetKey, RecordAcknowledgement
-from sharegroup.client.read_ahead import ReadAhead
+from sharegroup.client.poll_loop import PollLoop
+from sharegroup.client.sink_transaction import SinkTransaction, sink_writer
 from sharegroup.client.subscription import Subscription
 from sharegroup.client.timeouts import ApiTimeout, Seconds, timeout_ms
-from sharegroup.config.table_location import TableLocation
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.topic_properties import new_topic_id
 
@@ -51,7 +50,6 @@ __all__ = ["AcknowledgeType", "ShareConsumer"]
 
 if TYPE_CHECKING:
     from sharegroup.client.result_rows import ResultRows
-    from sharegroup.client.sink_writer import SinkWriter
 
 _CLOSE_TIMEOUT_MS = 30_000
 
@@ -84,27 +82,25 @@ class ShareConsumer:
         self._events = ClientEvents(settings.connection.callbacks)
         self._log = open_consumer_log(settings, self._events)
         try:
-            self._writer = _sink_writer(settings.sink)
+            writer = sink_writer(settings.sink)
         except BaseException:
             self._log.close()
             raise
         # Kafka generates member ids in the same way as topic ids.
-        sink = None if self._writer is None else self._writer.sink
+        sink = None if writer is None else writer.sink
         self._member_settings = replace(settings.member, member_id=new_topic_id(), sink=sink)
         self._is_implicit = self._config.share_acknowledgement_mode == "implicit"
         self._woken = threading.Event()
         create = partial(new_reader, self._log, self._config, self._member_settings, self._woken)
         self._joining = Joining(self._config.group_id, create, self._woken)
         self._events.attach(self._joining.notify)
-        # An explicit max.poll.records waits for that number of records; the default takes the records that are read.
-        is_set = "max_poll_records" in self._config.model_fields_set
-        self._exact_count = self._config.max_poll_records if is_set else 1
         self._guard = CallGuard(self._member_settings.member_id)
         self._measurements = ConsumerMeasurements()
         self._callback = CommitCallbackQueue()
         self._delivered = DeliveredRecords()
-        self._is_in_transaction = False
+        self._transaction = SinkTransaction(writer, self._delivered, is_implicit=self._is_implicit)
         self._subscription = Subscription(self._log, self._config.metadata_max_age_ms, self._joining.notify)
+        self._polls = PollLoop(self._config, self._subscription, self._joining, self._events, self._woken)
 
     def subscribe(self, topics: list[str] | re.Pattern[str]) -> None:
         """Subscribe to exactly these topics; an empty list unsubscribes.
@@ -133,7 +129,7 @@ class ShareConsumer:
     def subscription(self) -> list[str]:
         """Return the subscribed topics."""
         with self._entered():
-            self._refresh_subscription()
+            self._polls.refresh_subscription()
             return list(self._subscription.names)
 
     def poll(self, timeout: Seconds = -1) -> Messages:
@@ -185,12 +181,8 @@ class ShareConsumer:
             IllegalStateException: implicit mode, or the record is not delivered, acknowledged, or being renewed.
         """
         with self._entered():
-            if not isinstance(message, AnyMessage):
-                type_name = "None" if message is None else type(message).__name__
-                raise TypeError(f"argument 1 must be {Message.__module__}.Message, not {type_name}")
-            acknowledgement = check_acknowledgement("message", ack_type, redelivery_delay_ms)
-            key = check_offset_key("message", message.topic(), message.partition(), message.offset())
-            self._acknowledge("message", key, acknowledgement)
+            key = message_key(message)
+            self._acknowledge("message", key, check_acknowledgement("message", ack_type, redelivery_delay_ms))
 
     def acknowledge_offset(
         self,
@@ -226,7 +218,7 @@ class ShareConsumer:
         """
         wait_ms = self._config.default_api_timeout_ms if isinstance(timeout, ApiTimeout) else timeout_ms(timeout)
         with self._entered():
-            self._refuse_with_sink("commit_sync")
+            self._transaction.refuse_other_commits("commit_sync")
             self._events.serve()
             sent = self._delivered.take_acknowledged(self._is_implicit)
             if self._member is None:
@@ -238,7 +230,7 @@ class ShareConsumer:
             results += self._member.take_results()
             self._settle(results)
             if sent:
-                self._raise_if_woken()
+                self._polls.raise_if_woken()
             self._callback.serve()
             return commit_outcome(sent, results, unconfirmed)
 
@@ -249,15 +241,14 @@ class ShareConsumer:
             IllegalStateException: the consumer has a sink: `transaction` commits.
         """
         with self._entered():
-            self._refuse_with_sink("commit_async")
+            self._transaction.refuse_other_commits("commit_async")
             self._events.serve()
             sent = self._delivered.take_acknowledged(self._is_implicit)
             if self._member is not None:
                 self._member.acknowledge(sent)
                 self._serve_callback(self._member)
 
-    @contextmanager
-    def transaction(self) -> Iterator[ResultRows]:
+    def transaction(self) -> AbstractContextManager[ResultRows]:
         """Write the results of the records that polls returned since the last transaction, and acknowledge them.
 
         At the end of the block, its rows and the acknowledgements get into the sink in one commit: each record is
@@ -265,8 +256,8 @@ class ShareConsumer:
         the application has acknowledged them, and records to be renewed stay with it. An exception in the block writes
         nothing, and releases the records. A table takes tens of commits a second: put many records into one.
 
-        Yields:
-            The rows, to append to.
+        Returns:
+            A context manager with the rows, to append to.
 
         Raises:
             IllegalStateException: the consumer has no `sink`; a transaction is open; in explicit mode, records are
@@ -276,26 +267,7 @@ class ShareConsumer:
             SinkError: the commit failed, and may be in the sink: the records are looked up there, and come again if it
                 is not. Their delivery does not count unless the table refuses the rows.
         """
-        with self._entered():
-            writer = self._writer
-            if writer is None:
-                raise IllegalStateException("The consumer has no sink: set `sink` in its configuration")
-            if self._is_in_transaction:
-                raise IllegalStateException("A transaction is open already")
-            self._is_in_transaction = True
-            rows = writer.rows()
-        try:
-            yield rows
-            with self._entered():
-                self._commit_transaction(writer, rows)
-        except BaseException:
-            # A commit that failed, or a close in the block, has given its records up already.
-            with suppress(IllegalStateException), self._entered():
-                self._delivered.clear()
-                writer.give_up()
-            raise
-        finally:
-            self._is_in_transaction = False
+        return self._transaction.opened(self._entered)
 
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
         """Set `callback(offsets, exception)`, called for each partition with responses to acknowledgements.
@@ -355,9 +327,7 @@ class ShareConsumer:
                 return
             joined = self._joining.close()
             try:
-                if self._writer is not None:
-                    self._delivered.clear()
-                    self._writer.close((_CLOSE_TIMEOUT_MS if wait_ms is None else wait_ms) / 2_000)
+                self._transaction.close((_CLOSE_TIMEOUT_MS if wait_ms is None else wait_ms) / 2_000)
                 if joined is not None:
                     last = self._delivered.take_acknowledged()
                     self._settle(joined.member.close(_CLOSE_TIMEOUT_MS if wait_ms is None else wait_ms, last))
@@ -388,102 +358,33 @@ class ShareConsumer:
     def _member(self) -> GroupMember | None:
         return self._joining.joined.member if self._joining.joined is not None else None
 
-    def _refuse_with_sink(self, method: str) -> None:
-        if self._writer is not None:
-            raise IllegalStateException(
-                f"{method} cannot commit records whose results have a sink: use transaction(), which writes both"
-            )
-
-    def _commit_transaction(self, writer: SinkWriter, rows: ResultRows) -> None:
-        if not self._is_implicit and (count := self._delivered.unacknowledged_count):
-            raise IllegalStateException(f"{count} records of the transaction have not been acknowledged")
-        ended = self._delivered.take_ended(self._is_implicit)
-        if not ended and rows.row_count:
-            raise IllegalStateException("The transaction has rows, and no poll has returned records for it")
-        writer.commit(ended, rows)
-
-    def _refresh_subscription(self) -> None:
-        if self._subscription.refresh(time.monotonic()):
-            self._joining.subscribe(self._subscription.names)
-
-    def _await_joined(self, deadline_s: float | None) -> ReadAhead | None:
-        """Wait for the member, which may be created only once the log is there; None at the deadline."""
-        while True:
-            self._events.serve()
-            self._refresh_subscription()
-            joined = self._joining.wait(self._wait_ms(deadline_s), self._has_events)
-            self._raise_if_woken()
-            if joined is not None or (deadline_s is not None and time.monotonic() >= deadline_s):
-                return joined
-
     def _next_messages(self, limit_ms: int | None) -> Messages:
         deadline_s = None if limit_ms is None else time.monotonic() + limit_ms / 1000
-        read_ahead = self._await_joined(deadline_s)
-        if read_ahead is None:
+        if (read_ahead := self._polls.await_joined(deadline_s)) is None:
             return Messages()
         member = read_ahead.member
         if (silent_ms := member.polled()) is not None:
             raise max_poll_exceeded(self._config.max_poll_interval_ms, silent_ms)
         # Nothing is taken yet that an exception of the callback would lose.
         self._serve_callback(member)
-        if self._writer is None:
-            acknowledged = self._delivered.take_acknowledged(self._is_implicit)
-        else:
-            self._writer.follow(member)
-            acknowledged = self._writer.of_writes(self._delivered.take_renewals())
+        acknowledged = self._transaction.take_to_send(member)
         if renewed := self._delivered.take_renewed():
             member.acknowledge(acknowledged)
             return Messages.of_ranges(renewed)
         if self._delivered.renewals.are_awaited:
             member.acknowledge(acknowledged)
             self._settle(member.flush(limit_ms))
-            self._raise_if_woken()
+            self._polls.raise_if_woken()
             self._callback.serve()
             return Messages()
-        wanted_count = self._exact_count
-        while True:
-            ranges = read_ahead.poll(acknowledged, wanted_count)
-            if ranges and (messages := self._deliver(ranges)):
-                return messages
-            acknowledged = []
-            if deadline_s is not None and time.monotonic() >= deadline_s:
-                return Messages()
-            self._serve_callback(member)
-            self._events.serve()
-            self._refresh_subscription()
-            is_there = member.wait(self._wait_ms(deadline_s), partial(self._has_news, read_ahead, wanted_count))
-            self._raise_if_woken()
-            if not is_there:
-                wanted_count = 1
-
-    def _has_events(self) -> bool:
-        return self._subscription.has_listed or self._events.are_waiting
-
-    def _has_news(self, read_ahead: ReadAhead, wanted_count: int) -> bool:
-        return read_ahead.is_ready(wanted_count) or self._has_events()
-
-    def _wait_ms(self, deadline_s: float | None) -> int | None:
-        """Return the time to wait for records, ms: until a deadline, or the next lookup of the topics."""
-        now_s = time.monotonic()
-        waits_ms = [self._subscription.next_refresh_ms(now_s)]
-        if deadline_s is not None:
-            waits_ms.append(max(math.ceil((deadline_s - now_s) * 1000), 0))
-        return min((wait_ms for wait_ms in waits_ms if wait_ms is not None), default=None)
+        serve = partial(self._serve_callback, member)
+        return self._polls.next_messages(read_ahead, acknowledged, deadline_s, self._deliver, serve)
 
     def _deliver(self, ranges: list[ReadRange]) -> Messages:
         """Return messages for the application, and count them as delivered."""
-        self._delivered.add(ranges)
-        if self._writer is not None:
-            self._writer.delivered(ranges)
-        count = sum(len(part.records) for part in ranges)
-        size = sum(sum(map(len, part.records)) for part in ranges)
-        self._measurements.delivered(count, size, time.monotonic())
+        self._transaction.deliver(ranges)
+        self._measurements.delivered(ranges, time.monotonic())
         return Messages.of_ranges(ranges)
-
-    def _raise_if_woken(self) -> None:
-        if self._woken.is_set():
-            self._woken.clear()
-            raise WakeupException("The share consumer was woken up.")
 
     def _serve_callback(self, member: GroupMember) -> None:
         self._settle(member.take_results())
@@ -491,20 +392,9 @@ class ShareConsumer:
 
     def _settle(self, results: list[Acknowledged]) -> None:
         self._measurements.settled(results, time.monotonic())
-        self._delivered.renewals.settle(results)
-        if self._writer is not None:
-            self._writer.settle(results)
+        self._transaction.settle(results)
         self._callback.add(results)
 
     def _acknowledge(self, what: str, key: OffsetKey, acknowledgement: RecordAcknowledgement) -> None:
         if self._is_implicit or not self._delivered.acknowledge(key, acknowledgement):
             raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS_STATE}")
-
-
-def _sink_writer(location: TableLocation | None) -> SinkWriter | None:
-    if location is None:
-        return None
-    # A consumer without a sink needs no library of Delta tables.
-    from sharegroup.client.sink_writer import SinkWriter, opened_sink
-
-    return SinkWriter(opened_sink(location))

@@ -5,7 +5,8 @@ write: Delta refuses every transaction that is not above it. A fence has that pa
 commit has the part 1,023, and one in several commits has rising parts.
 
 A commit may have several writes, each with a transaction of its own. `userMetadata` is a JSON object; the key
-`sharegroup.write` is ours, with a write or a list of them, and the user's own text is beside it.
+`sharegroup.write` is ours, with a write, or several that share the beginning of their application ids, and the user's
+own text is beside it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ MAX_METADATA_BYTES = 262_144
 
 _WRITE = "sharegroup.write"
 _USER = "userMetadata"
+_WRITES = "writes"
+_PREFIX = "app_id_prefix"
+
+
+AcceptedRange = tuple[str, int, int, int]
+"""Topic id, partition, first and last offset."""
 
 
 class Written(Protocol):
@@ -55,6 +62,11 @@ class WriteMetadata(Message):
     partitions: list[ResolvedPartition] = Field(
         default_factory=list, description="Acknowledgements; records that are not named are accepted."
     )
+    accepted: list[AcceptedRange] = Field(
+        default_factory=list,
+        description="Topic id, partition, first and last offset of records that it accepts without naming them, for "
+        "a state table that does not know the write; left out where they do not fit.",
+    )
 
 
 class WritePart(NamedTuple):
@@ -65,6 +77,7 @@ class WritePart(NamedTuple):
         names_all: True if they name all records that the commit decides on; otherwise the others are accepted.
         part: its number; the last one closes the write.
         after: number of the part before, of the same run; None for the first.
+        accepted: records that it accepts without naming them.
     """
 
     write: UnresolvedWrite
@@ -72,6 +85,7 @@ class WritePart(NamedTuple):
     names_all: bool = False
     part: int = CLOSING_PART
     after: int | None = None
+    accepted: Sequence[AcceptedRange] = ()
 
     @property
     def transaction_version(self) -> int:
@@ -88,6 +102,7 @@ class WritePart(NamedTuple):
             after=self.after,
             names_all=self.names_all,
             partitions=list(self.partitions),
+            accepted=list(self.accepted),
         )
 
 
@@ -121,18 +136,40 @@ def metadata_text(writes: Sequence[WriteMetadata], user_metadata: str = "") -> s
     Raises:
         SinkError: the acknowledgements are too large for one commit.
     """
-    dumped = [write.model_dump(mode="json", exclude_defaults=True) for write in writes]
-    fields: dict[str, Any] = {_WRITE: dumped[0] if len(dumped) == 1 else dumped}
-    if user_metadata:
-        fields[_USER] = user_metadata
-    text = json.dumps(fields, separators=(",", ":"))
-    if (size := len(text.encode())) > MAX_METADATA_BYTES:
+    if (size := sum(len(partition.model_dump_json()) for each in writes for partition in each.partitions)) > (
+        MAX_METADATA_BYTES
+    ):
         versions = ", ".join(str(write.version) for write in writes[:3]) + (", …" if len(writes) > 3 else "")
         raise SinkError(
             f"The acknowledgements of write {versions} have {size} bytes; a commit takes {MAX_METADATA_BYTES}.",
             "Write the records in more parts, or acknowledge fewer of them otherwise than by ACCEPT.",
         )
-    return text
+    text = _text(writes, user_metadata, leaves_out=set())
+    return text if len(text) <= MAX_METADATA_BYTES else _text(writes, user_metadata, leaves_out={"accepted"})
+
+
+def _text(writes: Sequence[WriteMetadata], user_metadata: str, leaves_out: set[str]) -> str:
+    dumped = [write.model_dump(mode="json", exclude_defaults=True, exclude=leaves_out) for write in writes]
+    fields: dict[str, Any] = {_WRITE: dumped[0] if len(dumped) == 1 else _of_several(dumped)}
+    if user_metadata:
+        fields[_USER] = user_metadata
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _of_several(writes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the fields of several writes; most often their application ids differ in the last part only."""
+    first = writes[0]["app_id"]
+    prefix = first[: first.rfind("/") + 1]
+    if not all(write["app_id"].startswith(prefix) for write in writes):
+        prefix = ""
+    return {_PREFIX: prefix, _WRITES: [{**each, "app_id": each["app_id"].removeprefix(prefix)} for each in writes]}
+
+
+def _writes_of(fields: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the fields of each write of a commit."""
+    if _WRITES not in fields:
+        return [fields]
+    return [{**each, "app_id": fields[_PREFIX] + each["app_id"]} for each in fields[_WRITES]]
 
 
 def commits_of(lines: Iterable[str], table_version: int) -> list[WriteCommit]:
@@ -142,8 +179,7 @@ def commits_of(lines: Iterable[str], table_version: int) -> list[WriteCommit]:
             continue
         try:
             text = json.loads(line).get("commitInfo", {}).get(_USER)
-            fields = json.loads(text)[_WRITE]
-            writes = fields if isinstance(fields, list) else [fields]
+            writes = _writes_of(json.loads(text)[_WRITE])
             return [WriteCommit(table_version, WriteMetadata.model_validate(each)) for each in writes]
         except (ValueError, KeyError, TypeError, ValidationError):
             # Another program's metadata may have the same word.
@@ -167,6 +203,16 @@ def named_partitions(acknowledgements: Iterable[Acknowledgement]) -> list[Resolv
             ],
         )
         for (topic_id, partition), of_partition in sorted(runs.items())
+    ]
+
+
+def accepted_ranges(acknowledgements: Iterable[Acknowledgement]) -> list[AcceptedRange]:
+    """Return the records that acknowledgements accept, ascending, neighbours as one range."""
+    accepted = (ack for ack in acknowledgements if ack.acknowledge_type is AcknowledgeType.ACCEPT)
+    return [
+        (named.topic_id, named.partition_index, each.first_offset, each.last_offset)
+        for named in named_partitions(accepted)
+        for each in named.ranges
     ]
 
 

@@ -211,6 +211,12 @@ class GroupConfig(Config):
         description="The sinks that members of the group may have, comma-separated, as their paths or URIs; empty for "
         "any. After the loss of the newest state it says where results may be.",
     )
+    share_exactly_once_accepted_state_id: str = Field(
+        default="",
+        description="The state of the processor from which on the group knows all of its writes. After the start with "
+        "`--accept-older-state` a group that writes exactly once acquires nothing until `sharegroup groups resolve "
+        "--older-state` has looked into its sinks and set it.",
+    )
     share_exactly_once_write_expiry_ms: Annotated[Int, Field(ge=3_600_000)] = Field(
         default=604_800_000,
         description="Time after its acquisition within which a write is looked up, in ms. A sink has to remember "

@@ -42,7 +42,7 @@ class SparkSinkConfig(Config):
     )
 
     @property
-    def given(self) -> dict[str, object]:
+    def sink_values(self) -> dict[str, object]:
         """The keys of a sink that differ from their defaults, with their values."""
         keys = SparkSinkConfig.key_names()
         return {key: self.value(key) for key in keys if self.value(key) != _DEFAULTS.value(key)}
@@ -50,7 +50,7 @@ class SparkSinkConfig(Config):
     @property
     def sink_config(self) -> SparkSinkConfig:
         """The keys of a sink alone."""
-        return SparkSinkConfig.from_mapping(self.given)
+        return SparkSinkConfig.from_mapping(self.sink_values)
 
     def check_no_sink(self) -> None:
         """Check that no key of a sink is set, since there is none.
@@ -58,8 +58,8 @@ class SparkSinkConfig(Config):
         Raises:
             ConfigurationError: one is.
         """
-        if self.given:
-            key = next(iter(self.given))
+        if self.sink_values:
+            key = next(iter(self.sink_values))
             raise ConfigurationError(f"{key} is set, and there is no sink.", "Set sink to a Delta table.")
 
     @model_validator(mode="after")

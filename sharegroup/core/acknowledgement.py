@@ -51,7 +51,8 @@ def planned_transitions(
         for first, last, acknowledge_type in batch.runs():
             for run in runs.overlapping(first, last):
                 _check_held(run, member_id, acknowledged)
-                _check_write(run, batch, acknowledge_type)
+                if run.write_version != NO_WRITE or batch.write_version != NO_WRITE:
+                    _check_write(run, batch, acknowledge_type)
                 cause = ACKNOWLEDGE_CAUSE[acknowledge_type]
                 if batch.is_begun and acknowledge_type is not AcknowledgeType.RENEW:
                     transition = in_doubt(run, cause, limits, now_ms, batch.redelivery_delay_ms)
@@ -81,6 +82,9 @@ def transition_of(
         deadline_ms = now_ms + limits.lock_duration_ms
     elif to_state is RecordState.AVAILABLE:
         deadline_ms = _not_before_ms(cause, delivery_count, limits, now_ms, redelivery_delay_ms)
+    write_version = run.write_version
+    if write_version != NO_WRITE and to_state not in UNDECIDED_STATES:
+        write_version = NO_WRITE
     return Transition(
         run.first_offset,
         run.last_offset,
@@ -91,7 +95,7 @@ def transition_of(
         deadline_ms,
         cause,
         is_suspect_after(to_state, cause, was_suspect=run.is_suspect),
-        run.write_version if to_state in UNDECIDED_STATES else NO_WRITE,
+        write_version,
     )
 
 

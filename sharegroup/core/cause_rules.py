@@ -163,7 +163,7 @@ def is_suspect_after(to_state: RecordState, cause: Cause, *, was_suspect: bool) 
 
     A finished record, and one that waits for its dead letter, is none: it is not delivered again.
     """
-    if to_state is not RecordState.AVAILABLE and to_state not in UNDECIDED_STATES:
+    if to_state is RecordState.ACKNOWLEDGED or to_state is RecordState.ARCHIVED or to_state is RecordState.ARCHIVING:
         return False
     suspicion = CAUSE_RULES[cause].suspicion
     return suspicion is Suspicion.RAISED or (was_suspect and suspicion is Suspicion.KEPT)

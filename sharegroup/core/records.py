@@ -12,8 +12,11 @@ from typing import NamedTuple
 
 from sharegroup.core.cause_rules import is_persisted_by_kafka
 from sharegroup.core.open_writes import WriteClosed, WriteOpened
-from sharegroup.core.record_state import UNDECIDED_STATES, AcknowledgeType, Cause, RecordState
+from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.core.run import NO_WRITE, Run
+
+# A lookup in an enumeration takes as long as one in a dictionary, and one in a tuple of its members longer.
+_ACQUIRED, _RESOLVING = RecordState.ACQUIRED, RecordState.RESOLVING
 
 MAX_SPAN_OFFSETS = 1_000_000
 """Offsets from the SPSO to the last one in flight; a larger window may be in flight as a whole."""
@@ -60,7 +63,8 @@ class Transition(NamedTuple):
     @property
     def run(self) -> Run:
         """The records after the change."""
-        holder = self.member_id if self.to_state in UNDECIDED_STATES else ""
+        is_undecided = self.to_state is _ACQUIRED or self.to_state is _RESOLVING
+        holder = self.member_id if is_undecided else ""
         return Run(
             self.first_offset,
             self.last_offset,

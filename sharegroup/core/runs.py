@@ -18,6 +18,7 @@ from sharegroup.core.sorted_keys import SortedKeys
 
 # A lookup in an enumeration takes 60 ns, as long as one in a dictionary.
 _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
+_RESOLVING = RecordState.RESOLVING
 
 PAST_ALL_OFFSETS = 1 << 63
 """Greater than any offset: Kafka's offsets have 63 bits."""
@@ -77,9 +78,11 @@ class RunMap:
                 self._locked_count += run.size
                 if run.is_suspect:
                     self._suspects_held[run.member_id] += 1
+                if run.write_version != NO_WRITE:
+                    self._count_write(run, 1)
             elif run.state in TERMINAL_STATES:
                 self._terminal_count += run.size
-            if run.write_version != NO_WRITE:
+            elif run.state is _RESOLVING:
                 self._count_write(run, 1)
         self._firsts = SortedKeys(list(self._runs))
         self._available = AvailableRuns(self._runs, available)
@@ -349,11 +352,13 @@ class RunMap:
                 self._held[run.member_id] = SortedKeys([first])
             else:
                 held.add(first)
+            if run.write_version != NO_WRITE:
+                self._count_write(run, 1)
         elif run.state is _AVAILABLE:
             self._available.add(run)
         elif run.state in TERMINAL_STATES:
             self._terminal_count += run.size
-        if run.write_version != NO_WRITE:
+        elif run.state is _RESOLVING:
             self._count_write(run, 1)
 
     def _unindex(self, run: Run) -> None:
@@ -370,16 +375,18 @@ class RunMap:
             if not held:
                 # With its last run its last suspects go.
                 del self._held[run.member_id], self._suspects_held[run.member_id]
+            if run.write_version != NO_WRITE:
+                self._count_write(run, -1)
         elif run.state is _AVAILABLE:
             self._available.remove(run)
         elif run.state in TERMINAL_STATES:
             self._terminal_count -= run.size
-        if run.write_version != NO_WRITE:
+        elif run.state is _RESOLVING:
             self._count_write(run, -1)
 
     def _count_write(self, run: Run, change: int) -> None:
         counts = [self._write_counts]
-        if run.state is RecordState.RESOLVING:
+        if run.state is _RESOLVING:
             counts.append(self._resolving_counts)
         for count_by_version in counts:
             count_by_version[run.write_version] += change

@@ -222,12 +222,14 @@ class SharePartition:
             InvalidRecordStateError: a record is not held by this member, or its open write does not allow it.
         """
         planned = planned_transitions(self._runs, self._start_offset, member_id, batches, limits, now_ms)
-        given_up = self._given_up(planned) if self._open_writes else ()
+        if not self._open_writes:
+            return self._apply_and_advance(planned)
+        given_up = self._given_up(planned)
         applied = self._apply_and_advance(planned)
         closed = [WriteClosed(version) for version in given_up if not self._runs.has_write(version)]
         for record in closed:
             self.apply(record)
-        return [*applied, *closed] if closed else applied
+        return [*applied, *closed]
 
     def resolve(
         self, write_version: int, resolution: Resolution, limits: SharePartitionLimits, now_ms: int

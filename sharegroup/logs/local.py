@@ -39,11 +39,10 @@ from sharegroup.logs.local_partition import (
 )
 from sharegroup.logs.local_topic_config import check_topic
 from sharegroup.logs.log_clock import LogClock
+from sharegroup.logs.member_life import MemberLock, MemberLocks
 from sharegroup.logs.member_locks import LocalMemberLock, LocalMemberLocks, members_folder
 from sharegroup.logs.port import (
     LogRecord,
-    MemberLock,
-    MemberLocks,
     NewRecord,
     OffsetSpan,
     PartitionOffsets,

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.file_watch import IN_CLOSE_WRITE, watch
+from sharegroup.logs.member_life import EndedMember
 from sharegroup.logs.own_descriptor import OwnDescriptor
-from sharegroup.logs.port import EndedMember
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _NEW = ".new-"

@@ -343,6 +343,7 @@ class Groups:
             self.group_epoch_floor,
             self._beginning.state_id,
             self._beginning.host,
+            self._beginning.earlier_states,
         )
         role, failure = next(iter(group.failures.items()), (ActorRole.COORDINATOR, ""))
         return GroupActors(context, Coordinator(context, group.metadata), leader_of(context, group), failure, role)

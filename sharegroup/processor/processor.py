@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from sharegroup.config.loader import Settings
 from sharegroup.errors import LogError, ProcessorStoppedError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
+from sharegroup.logs.member_life import MemberLock
 from sharegroup.logs.open import open_log
-from sharegroup.logs.port import ENDLESS_MS, Log, MemberLock
+from sharegroup.logs.port import ENDLESS_MS, Log
 from sharegroup.metrics.exposition import MetricsServer
 from sharegroup.metrics.processor_metrics import LoopFigures
 from sharegroup.processor.assembly import Assembly

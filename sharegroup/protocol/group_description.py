@@ -79,6 +79,14 @@ class DescribedMember(Message):
     )
 
 
+class AwaitedState(Message):
+    """An earlier state whose writes into sinks are to be taken over before a group acquires records."""
+
+    state_id: str = Field(description="Its id.")
+    ended_ms: int = Field(description="Time of the last commit that the copy of it has; epoch ms.")
+    end_offset: int = Field(description="Offset of the request log from which on the group does not know its writes.")
+
+
 class ShareGroupDescribeResponse(ErrorResponse):
     """The group and its members."""
 
@@ -96,6 +104,11 @@ class ShareGroupDescribeResponse(ErrorResponse):
     pause_reason: str = Field(default="", description="Reason for the pause.")
     quarantined_role: str = Field(default="", description="The actor that failed; empty while the group works.")
     quarantine_reason: str = Field(default="", description="Cause of the failure.")
+    state_id: str = Field(default="", description="Id of the processor's state.")
+    awaited_states: list[AwaitedState] = Field(
+        default_factory=list,
+        description="Earlier states whose writes into sinks are to be taken over before the group acquires records.",
+    )
 
 
 class DescribeConfigsRequest(Message):

@@ -22,6 +22,18 @@ IMPORTED_FROM = "imported_from"
 """Key of the Fence row's payload in a table that an import has made: where its history comes from."""
 
 
+class EarlierState(Message):
+    """A state from which messages and commits are lost, since a later one began with an older copy of its table."""
+
+    state_id: str = Field(description="Its id.")
+    ended_ms: int = Field(description="Time of the copy's last commit; epoch ms. What came later is lost.")
+    end_offsets: dict[int, int] = Field(
+        default_factory=dict,
+        description="Request partition to the offset up to which the copy has applied messages; without one any may be "
+        "lost.",
+    )
+
+
 class FencePayload(Message):
     """Payload of a Fence row: the process that took over, and the permanent values of its configuration, by key."""
 
@@ -46,6 +58,9 @@ class FencePayload(Message):
         default=-1,
         description="Last commit of the table when an administrator accepted that earlier ones are missing; -1 when "
         "none were.",
+    )
+    earlier_states: list[EarlierState] = Field(
+        default_factory=list, description="The states before, each of which ended when an older copy was accepted."
     )
 
 

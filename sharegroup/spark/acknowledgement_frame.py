@@ -99,10 +99,10 @@ def checked_results(result: object) -> tuple[DataFrame, DataFrame | None]:
             f"The handler returned an object of type {type(rows).__module__}.{type(rows).__qualname__} for the sink.",
             "Return a DataFrame of Spark with the rows, which may be empty, or a pair of rows and acknowledgements.",
         )
-    if frame is None and _TYPE_COLUMN in rows.columns:
+    if rows is result and _TYPE_COLUMN in rows.columns:
         raise InvalidRequestError(
             f"The handler returned rows with the column {_TYPE_COLUMN} for the sink, and no acknowledgements.",
-            "Return a pair: the rows of the sink, and the acknowledgements.",
+            "Return a pair: the rows of the sink, and the acknowledgements, or None if all records are accepted.",
         )
     return rows, checked_result(frame)
 

@@ -1,7 +1,7 @@
 """Classic sessions: the JVM in this process, and all that reaches into it by py4j or the Spark context.
 
-No other module knows of a JVM: with pyspark-client there is none, and this module imports nothing then. What a session
-of Spark Connect has instead is in `connect`.
+No other module knows of a JVM, but for `sink/classic_log`, which uses Delta's classes in it. With pyspark-client there
+is none, and this module imports nothing then. What a session of Spark Connect has instead is in `connect`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ JVM_ERRORS: tuple[type[Exception], ...] = (PySparkException, OSError, *(() if is
 _POOL = "spark.scheduler.pool"
 _OBSERVATION_POLL_S = 0.005
 _LAST_COMMITTED_VERSION = "spark.databricks.delta.lastCommitVersionInSession"
+
+_locked_files: dict[str, Any] = {}
+"""Path → the JVM's file: it has the lock until the JVM ends, and a second one would end it by being closed."""
+_locked_files_guard = threading.Lock()
 
 
 # The JVM and its context.
@@ -128,6 +132,46 @@ def set_environment(spark: SparkSession, name: str, value: str) -> None:
 def application_id(spark: SparkSession) -> str:
     """Return the id of the session's application."""
     return str(spark.sparkContext.applicationId)
+
+
+def application_name(spark: SparkSession) -> str:
+    """Return the name of the session's application."""
+    return str(spark.sparkContext.appName)
+
+
+def lock_file(spark: SparkSession, path: str, name: str) -> str | None:
+    """Lock a file for this JVM alone until it ends, and write a name into it; the JVM may have the lock already.
+
+    Args:
+        name: one line in ASCII.
+
+    Returns:
+        None; if another process has the lock, the name in the file.
+
+    Raises:
+        Exception: one of JVM_ERRORS: the file cannot be written.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    with _locked_files_guard:
+        if path in _locked_files:
+            return None
+        file: Any = jvm.java.io.RandomAccessFile(path, "rw")
+        if file.getChannel().tryLock() is None:
+            holder = str(file.readLine() or "")
+            file.close()
+            return holder
+        file.setLength(0)
+        file.writeBytes(f"{name}\n")
+        _locked_files[path] = file
+        return None
+
+
+def first_line(error: Exception) -> str:
+    """Return what a JVM's error says, without its stack."""
+    java_exception = getattr(error, "java_exception", None)
+    text = str(error) if java_exception is None else str(java_exception.toString())
+    return text.strip().partition("\n")[0]
 
 
 # Sessions and frames.

@@ -31,7 +31,7 @@ _NOT_WRITTEN = "the sink could not be written"
 
 
 class HandledRecords(NamedTuple):
-    """What a handler returned for some records.
+    """The results of a handler for some records.
 
     Attributes:
         rows: rows for the sink, not computed yet.
@@ -114,7 +114,7 @@ class WrittenCalls:
         try:
             self._resolved = end()
         except WriteFencedError:
-            # It has nothing of the write; whoever fenced it has said so.
+            # It has nothing of the write; the one that fenced it has said so.
             self._end(self._write.fence)
         except SinkError as error:
             self._failure = error
@@ -142,7 +142,7 @@ class WrittenCalls:
 
 
 _PUT_OFF = (AcknowledgeType.ACCEPT, AcknowledgeType.UNREAD)
-"""What the handler accepted, or did not receive, is delivered again; what it gave up, or is no record, is not."""
+"""Records that the handler accepted, or did not receive, are delivered again; those that it gave up are not."""
 
 
 def _record_count(ranges: Iterable[HeldRange]) -> int:

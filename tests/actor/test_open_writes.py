@@ -21,6 +21,7 @@ from sharegroup.protocol.group_description import (
     DescribeShareGroupOffsetsResponse,
 )
 from sharegroup.protocol.group_messages import PauseShareGroupRequest
+from sharegroup.protocol.internal_messages import InitializeShareGroupState, StatePartition, StateTopic
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.sink_writes import Sink
 from tests.actor.group_harness import (
@@ -311,6 +312,22 @@ class TestForgetting:
         assert dict(group.leader.partitions) == {}
         assert findings(group) == []
 
+    def test_a_new_state_waits_until_the_writes_of_the_old_one_are_decided(self, group: Group) -> None:
+        """A reset that found no open write comes after an acquisition that was on its way."""
+        anna = writer(group)
+        write = acquire(anna, max_records=5)
+        topic = StateTopic(
+            topic_id="orders-id", topic="orders", partitions=[StatePartition(partition_index=0, start_offset=8)]
+        )
+        group.tell(ApiKey.INITIALIZE_SHARE_GROUP_STATE, InitializeShareGroupState(state_epoch=99, topics=[topic]))
+        group.settle()
+        assert (start_offsets(group), open_versions(group)) == ({ORDERS: 0}, {write.version})
+        assert anna.fetch(max_wait_ms=0).record_count == 0
+        resolve(group, write, ACCEPT)
+        group.settle()
+        assert (start_offsets(group), open_versions(group)) == ({ORDERS: 8}, set())
+        assert findings(group) == []
+
     def test_records_that_the_log_has_deleted_wait_for_their_write(self, group: Group) -> None:
         write = acquire(writer(group), max_records=4)
         group.set_offsets("orders", 0, LogPartition(start=8, end=10))
@@ -338,6 +355,17 @@ class TestRules:
         assert earlier is not None
         assert earlier.version < later.version
         assert earlier.app_id != later.app_id
+        assert findings(group) == []
+
+    def test_a_fetch_waits_for_an_application_id_that_another_share_partition_has(self) -> None:
+        group = new_group(5, 5, share_exactly_once_max_writes="1")
+        anna, bob = writer(group), writer(group, "bob")
+        write = acquire(anna)
+        waiting = bob.send_fetch([ORDERS_1], max_wait_ms=60_000)
+        group.settle()
+        assert open_versions(group) == {write.version}
+        resolve(group, write, ACCEPT)
+        assert response(bob.response_to(waiting)).write is not None
         assert findings(group) == []
 
     def test_a_fetch_comes_again_where_no_application_id_takes_its_version(self) -> None:

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks import kafka_to_delta, queues, share_consumers, skewed_drain, worker_against_java, worker_queue
+from benchmarks import (
+    consumer_sink,
+    kafka_to_delta,
+    queues,
+    share_consumers,
+    sink_redelivery,
+    skewed_drain,
+    worker_against_java,
+    worker_queue,
+    worker_sink,
+)
 from benchmarks.java_consumer import parsed_run
 from benchmarks.large_group_peer import peer_rate_on
 from benchmarks.queues import Scenario
@@ -107,6 +117,48 @@ def test_workers_and_the_java_consumer(spark: SparkSession, kafka_4_3_1: KafkaBr
     assert all(figure.value > 0 for figure in figures.values() if isfinite(figure.value))
     assert figures["rate"].peer is not None
     assert [figure.target for figure in figures.values()] == [None, 2.0, None, 0.8, None, None]
+
+
+@pytest.mark.long("a benchmark's programs with JVMs of their own")
+@pytest.mark.spark
+def test_workers_with_and_without_a_sink(spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
+    arguments = f"{FEW_RECORDS} --workers 1 --small-ranges 50 --small-range-count 3"
+    figures = by_name(
+        worker_sink.all_rounds(worker_sink.parser().parse_args(arguments.split()), spark, kafka_4_3_1, tmp_path)
+    )
+    large = [f"spark.ranges_200.{name}" for name in ("rate", "ratio", "stream.rate", "stream.ratio")]
+    assert list(figures) == [*large, "spark.ranges_50.rate", "spark.ranges_50.ratio"]
+    assert figures["spark.ranges_200.stream.ratio"].target == 1
+    for size in (200, 50):
+        rate = figures[f"spark.ranges_{size}.rate"]
+        assert rate.peer is not None
+        assert figures[f"spark.ranges_{size}.ratio"].value == pytest.approx(rate.value / rate.peer)
+
+
+@pytest.mark.long("a benchmark's programs")
+def test_consumers_with_and_without_a_sink(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
+    arguments = "--rounds 1 --warm-up-rounds 0 --records 400 --poll-records 200 50 --small-poll-count 4"
+    figures = by_name(consumer_sink.run(consumer_sink.parser().parse_args(arguments.split()), kafka_4_3_1, tmp_path))
+    assert list(figures) == [f"delta_rs.ranges_{size}.{name}" for size in (200, 50) for name in ("rate", "ratio")]
+    for size in (200, 50):
+        rate = figures[f"delta_rs.ranges_{size}.rate"]
+        assert rate.peer is not None
+        assert figures[f"delta_rs.ranges_{size}.ratio"].value == pytest.approx(rate.value / rate.peer)
+
+
+@pytest.mark.long("a benchmark's programs, and members that are killed")
+@pytest.mark.spark
+def test_redelivery_with_and_without_a_sink(spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
+    options = sink_redelivery.parser().parse_args(["--rounds", "1", "--warm-up-rounds", "0"])
+    figures = by_name(sink_redelivery.run(options, spark, kafka_4_3_1, tmp_path))
+    assert list(figures) == [
+        f"{kind}.redelivery.{name}" for kind in ("delta_rs", "spark") for name in ("time", "later")
+    ]
+    for kind in ("delta_rs", "spark"):
+        time = figures[f"{kind}.redelivery.time"]
+        assert time.peer is not None
+        assert time.value > 0
+        assert figures[f"{kind}.redelivery.later"].value == pytest.approx(time.value - time.peer)
 
 
 def test_report_of_the_java_consumer() -> None:

@@ -13,6 +13,7 @@ from tests.actor.group_harness import Group
 from tests.audit.sinks.written_group import WrittenGroup
 from tests.audit.worked_site import write_table
 from tests.cli.conftest import CommandLine
+from tests.cli.pictures.page import parsed
 
 TOPIC_ID = "1KqWsXYTRZm8yb0y3nq7bw"
 
@@ -89,3 +90,15 @@ def test_verify_fails_where_a_sink_lacks_a_result(cli: CommandLine, table: Group
     assert result.exit_code == 1
     assert "A RESTORE has undone the results of these accepted records" in " ".join(result.stdout.split())
     assert "0-4" in result.stdout
+
+
+def test_the_report_shows_the_sinks(cli: CommandLine, table: Group, written: WrittenGroup) -> None:
+    pytest.importorskip("plotly")
+    cli.out("audit", "report", "--group", table.group_id, "--file", "report.html")
+    page = parsed((cli.folder / "report.html").read_text(encoding="utf-8"))
+    sinks = page.with_id("sinks")
+    assert "In this time 5 records were in doubt" in sinks.full_text
+    (sink,) = sinks.one("table").cells[1:]
+    assert sink[0] == written.path
+    assert sink[2:5] == ["2", "1", "5"]
+    assert "#sinks" in [link.attributes.get("href") for link in page.all("a")]

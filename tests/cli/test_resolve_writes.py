@@ -101,7 +101,8 @@ def test_a_write_that_cannot_be_looked_up_is_decided_by_hand(cli: CommandLine, t
     result = cli.run(*RESOLVE)
     assert result.exit_code == 1
     assert outcomes(result.stdout) == {write.version: ["5", "0", "UNDECIDED"]}
-    assert f"write {write.version}: {table} is no Delta table" in result.stderr
+    assert f"write {write.version}: There is no Delta table at {table} any more" in result.stderr
+    assert f"--write {write.version} --as not-written` delivers the records again" in result.stderr
     decide = (*RESOLVE, "--write", str(write.version), "--as", "written")
     shown = cli.out(*decide)
     assert write.app_id in shown
@@ -111,6 +112,32 @@ def test_a_write_that_cannot_be_looked_up_is_decided_by_hand(cli: CommandLine, t
     assert "Decided as written: 5 records." in cli.out(*decide, "--reason", "the sink is gone", "--execute")
     assert cli.json(*RESOLVE) == []
     assert f"Write {write.version} of group packers is not open" in cli.error(*decide)
+
+
+def test_a_sink_that_cannot_be_read_now_decides_nothing(cli: CommandLine, table: str, leave: Leave) -> None:
+    write = leave()
+    log_file = Path(table) / "_delta_log" / f"{0:020}.json"
+    content = log_file.read_bytes()
+    log_file.write_bytes(b"{")
+    result = cli.run(*RESOLVE)
+    assert result.exit_code == 1
+    assert outcomes(result.stdout) == {write.version: ["5", "0", "not", "looked", "up"]}
+    assert f"write {write.version}: {table} cannot be read" in result.stderr
+    log_file.write_bytes(content)
+    assert outcomes(cli.out(*RESOLVE)) == {write.version: ["5", "0", "not-written"]}
+
+
+def test_a_write_whose_commit_is_cleaned_up_is_undecided(cli: CommandLine, table: str, leave: Leave) -> None:
+    write = leave(is_written=True)
+    write_deltalake(table, ROWS, mode="append")
+    DeltaTable(table).create_checkpoint()
+    for version in (0, 1):
+        (Path(table) / "_delta_log" / f"{version:020}.json").unlink()
+    result = cli.run(*RESOLVE)
+    assert result.exit_code == 1
+    assert outcomes(result.stdout) == {write.version: ["5", "0", "UNDECIDED"]}
+    assert "the log does not have its commits any more" in result.stderr
+    assert "`sharegroup groups resolve --write`" in result.stderr
 
 
 def test_not_written_delivers_again(cli: CommandLine, log: LocalLog, leave: Leave) -> None:
@@ -136,12 +163,20 @@ def test_what_would_forget_open_writes_is_refused_with_the_command(cli: CommandL
         assert command in result.stderr
 
 
+def test_a_state_that_is_no_older_copy_has_nothing_to_take_over(cli: CommandLine, leave: Leave) -> None:
+    leave()
+    assert cli.out(*RESOLVE, "--older-state").strip() == "Group packers has nothing to take over."
+    assert cli.json(*RESOLVE, "--older-state") == {"group_id": "packers"}
+
+
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
         (["--write", "7"], "--write and --as go together"),
         (["--as", "written"], "--write and --as go together"),
         (["--execute"], "--execute and --reason go with --write"),
+        (["--older-state", "--dry-run"], "--older-state goes without --write and --dry-run"),
+        (["--sink", "t"], "--sink and --accept-unclear go with --older-state"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(cli: CommandLine, flags: list[str], text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import write_deltalake
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.share_consumer import ShareConsumer
@@ -13,6 +14,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from tests.client.consumers import Consume
 from tests.client.processor_peer import ProcessorPeer
+from tests.client.written_tables import SCHEMA
 
 
 @pytest.fixture
@@ -66,3 +68,21 @@ def consume(log_path: Path, produce: Callable[[str, int], None]) -> Iterator[Con
     yield made
     for consumer in consumers:
         consumer.close()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    path = str(tmp_path / "results")
+    write_deltalake(path, SCHEMA.empty_table())
+    return path
+
+
+@pytest.fixture
+def consume_into(consume: Consume, log: LocalLog, table: str) -> Callable[..., ShareConsumer]:
+    """Makes consumers of cl-1 with the table as their sink."""
+    AdminClient(log).alter_group_config("g", {"share.exactly.once.enable": "true"})
+
+    def made(**keys: object) -> ShareConsumer:
+        return consume("cl-1", **{"sink": table, **keys})
+
+    return made

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from sharegroup.client.member_session import MemberSession, SessionEvent, SessionRequest
+from sharegroup.client.member_session import MemberSession, SessionEvent
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.refusals import FetchCompleted
+from sharegroup.client.session_request import SessionRequest
 from sharegroup.client.settings import FetchSettings
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +21,7 @@ from sharegroup.client.sink_commits import (
     SinkCommit,
     WriteMetadata,
     WritePart,
+    commits_of,
     metadata_text,
     transaction_version,
 )
@@ -27,6 +30,7 @@ from sharegroup.errors import SinkError, UndecidedWriteError
 from sharegroup.protocol.sink_writes import UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
 
+DAY_MS = 24 * 60 * 60 * 1_000
 ACCEPT, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT
 REJECTED = ResolvedPartition(
     topic_id="t", partition_index=0, ranges=[ResolvedRange(first_offset=3, last_offset=3, acknowledge_type=REJECT)]
@@ -127,6 +131,28 @@ def test_several_writes_are_in_one_commit(path: str) -> None:
     assert DeltaTable(path).version() == 1
 
 
+def test_a_commit_has_a_thousand_writes(path: str) -> None:
+    sink = DeltaSink(path)
+    writes = [write_of(sink, 1_000_000 + slot, slot) for slot in range(1_000)]
+    parts = [WritePart(write, accepted=[("t" * 22, 0, write.version, write.version + 9)]) for write in writes]
+    parts[7] = parts[7]._replace(partitions=[REJECTED])
+    committed = sink.commit(parts, rows(1))
+    assert committed.is_written
+    assert {outcome(report) for report in committed.reports} == {(ACCEPT, True, 0), (ACCEPT, True, 1)}
+    assert DeltaTable(path).version() == 1
+    commits = commits_of((Path(path) / "_delta_log" / f"{1:020}.json").read_text().splitlines(), 1)
+    assert [each.metadata for each in commits] == [part.metadata for part in parts]
+
+
+def test_more_writes_than_fit_into_the_metadata_leave_out_what_they_accept() -> None:
+    writes = [
+        WriteMetadata(app_id=f"a/{slot}", version=slot, accepted=[("t" * 22, 0, 0, 10**9)]) for slot in range(20_000)
+    ]
+    line = json.dumps({"commitInfo": {"userMetadata": metadata_text(writes)}})
+    named = [(each.metadata.app_id, each.metadata.version, each.metadata.accepted) for each in commits_of([line], 1)]
+    assert named == [(f"a/{slot}", slot, []) for slot in range(20_000)]
+
+
 def test_of_several_writes_one_that_is_fenced_keeps_the_others_out(path: str) -> None:
     sink = DeltaSink(path)
     first, second, third = write_of(sink), write_of(sink, 101, slot=1), write_of(sink, 102, slot=2)
@@ -136,6 +162,17 @@ def test_of_several_writes_one_that_is_fenced_keeps_the_others_out(path: str) ->
     assert [outcome(report) for report in committed.reports] == [(None, True, 0)] * 3
     assert not commit(sink, first, rows(1)).is_written
     assert values(path) == [0]
+
+
+def test_a_fence_of_the_slots_last_write_refuses_nothing(path: str) -> None:
+    """A commit begins from the table as the one before has left it; meanwhile another write of its slot was fenced."""
+    sink = DeltaSink(path)
+    first, lost, second = write_of(sink), write_of(sink, 101, slot=1), write_of(sink, 102, slot=1)
+    assert commit(sink, first, rows(1)).is_written
+    assert outcome(DeltaSink(path).resolve(lost)) == (None, True, 0)
+    assert commit(sink, second, rows(2)).is_written
+    assert values(path) == [0, 1, 2]
+    assert outcome(sink.resolve(lost)) == (None, True, 0)
 
 
 def test_parts_of_one_run_say_what_each_of_them_has(path: str) -> None:
@@ -267,6 +304,33 @@ def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(path: str) -> None:
         file.unlink()
     with pytest.raises(UndecidedWriteError, match="groups resolve --write"):
         sink.resolve(write)
+
+
+def test_a_file_with_a_name_that_a_clean_up_has_freed_does_not_count(path: str, tmp_path: Path) -> None:
+    sink = DeltaSink(path)
+    write = write_of(sink)
+    late = str(tmp_path / "late")
+    shutil.copytree(path, late)
+    for value in (7, 8):
+        write_deltalake(path, rows(value), mode="append")
+    DeltaTable(path).create_checkpoint()
+    # Spark commits so, with a snapshot from before the clean-up, and reports success.
+    assert commit(DeltaSink(late), write, rows(1)).is_written
+    shutil.copytree(late, path, dirs_exist_ok=True)
+    lookups = [DeltaSink(path).resolve(write) for _ in range(2)]
+    assert [outcome(lookup) for lookup in lookups] == [(None, True, 0)] * 2
+    assert values(path) == [0, 7, 8]
+
+
+def test_what_a_table_may_have_forgotten_is_not_guessed(path: str) -> None:
+    DeltaTable(path).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 10 days"})
+    now_ms = time.time_ns() // 1_000_000
+    with DeltaSink(path) as sink:
+        old = write_of(sink).model_copy(update={"opened_ms": now_ms - 8 * DAY_MS})
+        with pytest.raises(UndecidedWriteError, match="groups resolve --write"):
+            sink.resolve(old)
+        sink.check(9 * DAY_MS)
+        assert outcome(sink.resolve(old)) == (None, True, 0)
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:

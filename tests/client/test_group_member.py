@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.client import group_member
+from sharegroup.client import member_threads
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition
@@ -437,7 +437,7 @@ class TestLogThatIsAway:
     def test_a_close_does_not_wait_for_ever(
         self, hanging: HangingLog, orders: str, join: Join, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(group_member, "_LAST_SEND_MS", 100)
+        monkeypatch.setattr(member_threads, "_LAST_SEND_MS", 100)
         member = join(log=hanging)
         acquisition = taken(member)
         hanging.is_here.clear()

@@ -66,6 +66,7 @@ def test_a_whole_acquisition_names_what_is_not_accepted(writes: HandedOutWrites)
     assert (planned.part.part, planned.part.after, planned.part.names_all) == (CLOSING_PART, None, False)
     assert named(planned) == [(2, 2, REJECT), (8, 8, GAP)]
     assert {each.write_version for each in planned.settles} == {7}
+    assert planned.part.accepted == [("t", 0, 0, 1), ("t", 0, 3, 7), ("t", 0, 9, 9)]
     writes.committed([planned])
     assert writes.plan([ack(0, 9)], waits_for().__contains__) == []
 

@@ -681,16 +681,16 @@ class TestHeldRecords:
     def test_records_are_held_from_the_response_to_that_of_their_acknowledgement(self) -> None:
         driver = Driver().subscribed("orders")
         driver.sends()
-        assert not driver.protocol.holds_records(driver.now_ms)
+        assert not driver.protocol.results.locks.are_held(driver.now_ms)
         driver.brings("orders")
-        assert driver.protocol.holds_records(driver.now_ms), "they wait for the application"
+        assert driver.protocol.results.locks.are_held(driver.now_ms), "they wait for the application"
         taken = driver.protocol.take(driver.now_ms)
         assert taken is not None
         driver.protocol.acknowledge([held.acknowledgement(AcknowledgeType.ACCEPT) for held in taken.ranges])
         driver.sends()
-        assert driver.protocol.holds_records(driver.now_ms)
+        assert driver.protocol.results.locks.are_held(driver.now_ms)
         driver.responds(ApiKey.SHARE_FETCH, ACCEPTED)
-        assert not driver.protocol.holds_records(driver.now_ms)
+        assert not driver.protocol.results.locks.are_held(driver.now_ms)
 
     @pytest.mark.parametrize("sends_at_the_end", [True, False])
     def test_records_whose_locks_ended_do_not_hide_those_that_came_with_the_refusal(
@@ -704,11 +704,11 @@ class TestHeldRecords:
         driver.now_ms = LOCK_MS + 1
         if sends_at_the_end:
             driver.sends()
-            assert not driver.protocol.holds_records(driver.now_ms)
+            assert not driver.protocol.results.locks.are_held(driver.now_ms)
         driver.protocol.acknowledge([held.acknowledgement(AcknowledgeType.ACCEPT) for held in late.ranges])
         driver.sends()
         driver.refuses(first=10, last=19)
-        assert driver.protocol.holds_records(driver.now_ms)
+        assert driver.protocol.results.locks.are_held(driver.now_ms)
 
     def test_a_refused_renewal_leaves_the_lock_to_its_end(self) -> None:
         driver = Driver().subscribed("orders")
@@ -720,8 +720,8 @@ class TestHeldRecords:
         driver.sends()
         driver.refuses()
         driver.sends()
-        assert driver.protocol.holds_records(LOCK_MS - 1)
-        assert not driver.protocol.holds_records(LOCK_MS + 1)
+        assert driver.protocol.results.locks.are_held(LOCK_MS - 1)
+        assert not driver.protocol.results.locks.are_held(LOCK_MS + 1)
 
 
 def test_what_is_not_subscribed_any_more_goes_back_unread() -> None:
@@ -906,10 +906,10 @@ class TestClose:
         driver.sends()
         driver.protocol.give_up()
         assert driver.protocol.is_done is False
-        result = driver.protocol.take_results()[0]
+        result = driver.protocol.results.take()[0]
         assert (result.topic, result.partition) == ("orders", 0)
         assert result.error is not None
-        assert driver.protocol.take_results() == []
+        assert driver.protocol.results.take() == []
 
 
 def test_the_session_opens_at_once_when_another_processor_is_announced() -> None:

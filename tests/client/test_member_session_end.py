@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.member_session import SessionRequest
+from sharegroup.client.session_request import SessionRequest
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
     ApiError,

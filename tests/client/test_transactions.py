@@ -16,45 +16,16 @@ from deltalake.schema import PrimitiveType
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.kafka_exceptions import IllegalStateException, KafkaException
 from sharegroup.client.message import Messages
-from sharegroup.client.processor_groups import ProcessorGroups
-from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.client.write_decisions import open_writes
 from sharegroup.errors import SinkError, WriteFencedError
 from sharegroup.logs.local import LocalLog
-from sharegroup.state.fold import FoldedGroup
 from tests.client.consumers import Callback, Consume, got, member_of
-from tests.client.processor_peer import BROKER, ProcessorPeer
+from tests.client.processor_peer import ProcessorPeer
+from tests.client.written_tables import folded, results, written
 from tests.support.eventually import DEADLINE_S, eventually
 
-SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.string())])
 RECORDS = 120
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> str:
-    path = str(tmp_path / "results")
-    write_deltalake(path, SCHEMA.empty_table())
-    return path
-
-
-@pytest.fixture
-def consume_into(consume: Consume, log: LocalLog, table: str) -> Callable[..., ShareConsumer]:
-    """Makes consumers of cl-1 with the table as their sink."""
-    AdminClient(log).alter_group_config("g", {"share.exactly.once.enable": "true"})
-
-    def made(**keys: object) -> ShareConsumer:
-        return consume("cl-1", sink=table, **keys)
-
-    return made
-
-
-def results(messages: Messages) -> list[dict[str, object]]:
-    return [{"offset": each.offset(), "value": f"v{each.offset()}"} for each in messages]
-
-
-def written(table: str) -> list[int]:
-    return sorted(DeltaTable(table).to_pyarrow_table()["offset"].to_pylist())
 
 
 def write_rest(consumer: ShareConsumer, table: str) -> None:
@@ -395,8 +366,3 @@ def test_a_commit_that_fails_for_its_rows_counts_as_a_delivery(
     consumer.close()
     assert not open_writes(folded(log))
     assert got(consume_into().poll(DEADLINE_S)) == "0-9:d2"
-
-
-def folded(log: LocalLog) -> FoldedGroup:
-    """The group as its processor has it."""
-    return ProcessorGroups(log, BROKER, "test", ChannelTopics(), DEADLINE_S).folded("g")

@@ -34,6 +34,8 @@ def test_every_flight_is_accounted_for(tmp_path: Path) -> None:
     }
     assert figures["accepted"] == "328,521"
     assert figures["rejected"] == "8,255"
+    assert figures["rows in the sinks"] == "328,521"
+    assert figures["rows twice in the sinks"] == "0"
     assert figures["disagreements"] == "0"
     assert "killed python-consumer-killed (SIGKILL)" in result.stdout
 

@@ -53,7 +53,7 @@ class Life:
         self.now_ms += 400
         while (acquisition := self.protocol.take(self.now_ms)) is not None:
             self.protocol.acknowledge(held.acknowledgement(ACCEPT) for held in acquisition.ranges)
-        self.protocol.take_results()
+        self.protocol.results.take()
         self.protocol.refusals.take()
         requests = self.protocol.next_requests(self.now_ms)
         for _, _, body in requests:

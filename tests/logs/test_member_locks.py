@@ -14,7 +14,7 @@ import pytest
 
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import MemberLocks
+from sharegroup.logs.member_life import MemberLocks
 from tests.support.eventually import eventually
 
 _HOLD_AND_FORK = """

@@ -244,7 +244,7 @@ class SimulatedMember:
             self._hear(error)
         while (acquisition := self._protocol.take(self._now_ms)) is not None:
             self._process(acquisition)
-        for result in self._protocol.take_results():
+        for result in self._protocol.results.take():
             self._note(result.error)
 
     def _hear(self, error: ApiError) -> None:
@@ -352,7 +352,7 @@ class SimulatedMember:
 
     def _inform_helper(self, has_sent: bool) -> None:
         if self._helper is not None:
-            self._helper.note(holds_records=self._protocol.holds_records(self._now_ms), has_sent=has_sent)
+            self._helper.note(holds_records=self._protocol.results.locks.are_held(self._now_ms), has_sent=has_sent)
 
     def _append_again(self, requests: list[Request[Message]], opening_count: int) -> None:
         """Append requests late, as a producer that tries again does, but no longer than their session lives."""

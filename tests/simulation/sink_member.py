@@ -37,7 +37,7 @@ class SinkMember(SimulatedMember):
 
     def _poll(self) -> None:
         super()._poll()
-        for write in self._protocol.take_unresolved():
+        for write in self._protocol.writes.take_unresolved():
             if self.is_good or self._world.happens(0.9):
                 last_ms = 50 if self.is_good else 300 if self._world.happens(0.9) else 20_000
                 self._world.after(1, last_ms, partial(self._begin_lookup, write))
@@ -57,7 +57,7 @@ class SinkMember(SimulatedMember):
             return
         self._world.trace(self.member_id, "reports write", resolution.version, resolution.others, resolution.is_closed)
         if not self.is_gone:
-            self._protocol.report(resolution)
+            self._protocol.writes.report(resolution)
             self.wake()
         elif not self._log.is_away:
             value = request(ApiKey.RESOLVE_WRITE, self.group_id, resolution).encoded()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sharegroup.client.held_records import HeldRange
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
-from sharegroup.spark.acknowledgement_frame import acknowledgements_of
+from sharegroup.spark.acknowledgement_frame import acknowledgements_of, checked_results
 from tests.support.examples import examples
 
 SCHEMA = "topic string, partition int, offset bigint, acknowledge_type string"
@@ -172,3 +174,31 @@ def test_every_record_is_acknowledged_once(spark: SparkSession, wanted: dict[int
     acknowledgements = acknowledgements_of(frame(spark, *rows), ranges)
     by_offset = [(offset, ack.acknowledge_type) for ack in acknowledgements for offset in ack.offsets]
     assert by_offset == [(offset, NAMES[wanted.get(offset, "accept")]) for offset in range(41)]
+
+
+def test_a_handler_with_a_sink_returns_rows_or_a_pair(spark: SparkSession) -> None:
+    rows, acknowledgements = spark.range(1), frame(spark)
+    assert checked_results(rows) == checked_results((rows, None)) == (rows, None)
+    _, checked = checked_results((rows, acknowledgements))
+    assert checked is not None
+    assert acknowledged(checked, [held(0, 9)]) == [("orders", 0, 0, 9, "accept")]
+    # A column of the table may have that name.
+    assert checked_results((acknowledgements, None)) == (acknowledgements, None)
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (lambda frame: frame, "Return a pair: the rows of the sink, and the acknowledgements"),
+        (lambda frame: None, "NoneType for the sink"),
+        (lambda frame: (frame,), "tuple for the sink"),
+        (lambda frame: (None, frame), "NoneType for the sink"),
+        (lambda frame: (frame, 7), "of type builtins.int"),
+        (lambda frame: (frame, frame.drop("offset")), "lack the column offset"),
+    ],
+)
+def test_results_of_other_kinds_are_mistakes_of_the_program(
+    spark: SparkSession, result: Callable[[DataFrame], object], text: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=text):
+        checked_results(result(frame(spark)))

@@ -60,6 +60,10 @@ spark.conf.set(LOCAL_SERVER, "true")
 seen = []
 process(spark, worker, lambda records: seen.extend(row.offset for row in records.collect()), once_timeout_s=60)
 print("worker", sorted(seen) == list(range(30)))
+try:
+    process(spark, worker, lambda records: records.selectExpr("length(value) AS size"), sink=folder / "results")
+except ConfigurationError as refused:
+    print("sink refused" if "ShareConsumer with the key sink" in str(refused) else refused)
 
 from sharegroup.spark import register
 
@@ -115,5 +119,5 @@ def test_members_of_a_session_with_a_local_server(tmp_path: Path) -> None:
         env=environment(SPARK_REMOTE="local[4]"),
     )
     assert ended.returncode == 0, ended.stderr
-    expected = ["worker refused", "worker True", "handlers 30 0", "queries 30 0", "commits True"]
+    expected = ["worker refused", "worker True", "sink refused", "handlers 30 0", "queries 30 0", "commits True"]
     assert ended.stdout.splitlines() == expected

@@ -1,4 +1,4 @@
-"""Features that older releases of Spark lack, and the one module that reaches into the JVM."""
+"""Features that older releases of Spark lack, and the two modules that reach into the JVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 TOPIC = "requests"
 OF_THE_JVM = {"sparkContext", "SparkContext", "_jvm", "_jsc", "_jdf", "_jsparkSession", "_jo", "_sc", "_gateway"}
-CLASSIC = ROOT / "sharegroup" / "spark" / "classic.py"
+CLASSIC = [ROOT / "sharegroup" / "spark" / name for name in ("classic.py", "sink/classic_log.py")]
 PROGRAMS = [path for folder in ("sharegroup", "jobs", "notebooks") for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
@@ -64,9 +64,9 @@ def test_a_restarted_reader_goes_on_where_its_offset_log_ends(log: LocalLog) -> 
     committed.stop()
 
 
-def test_only_the_module_of_classic_sessions_reaches_into_the_jvm() -> None:
+def test_only_the_modules_of_classic_sessions_reach_into_the_jvm() -> None:
     """An import contract sees py4j; the rest are attributes of sessions and frames."""
-    assert [path for path in PROGRAMS if names_of(path) & OF_THE_JVM] == [CLASSIC]
+    assert [path for path in PROGRAMS if names_of(path) & OF_THE_JVM] == CLASSIC
 
 
 def names_of(path: Path) -> set[str]:

@@ -17,7 +17,7 @@ from sharegroup.actor import share_requests
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import ConfigurationError, GroupQuarantinedError, HandlerFailedError
 from sharegroup.protocol.rows import TransitionEntry
-from sharegroup.spark import stop_condition, worker
+from sharegroup.spark import stop_condition, worker_loop
 from sharegroup.spark.worker import Handler, process
 from tests.spark.spark_site import SparkSite
 from tests.support.eventually import DEADLINE_S
@@ -316,7 +316,7 @@ def test_once_ends_with_the_error_of_a_handler_that_accepts_nothing(
 
 
 def test_once_ends_with_the_error_of_a_quarantined_group(site: SparkSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise TypeError("nobody foresaw this")
 
     topic = site.new_topic(record_count=5)
@@ -400,7 +400,7 @@ def test_locks_are_renewed_while_the_last_handler_ends(site: SparkSite) -> None:
 def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_released(
     site: SparkSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_HANDLER_TIMEOUT_S", 1)
+    monkeypatch.setattr(worker_loop, "_HANDLER_TIMEOUT_S", 1)
     topic = site.new_topic(record_count=5)
     group_id = site.new_group()
     begun, go_on = threading.Event(), threading.Event()

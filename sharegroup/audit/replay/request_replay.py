@@ -32,6 +32,7 @@ from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.output import ResponseRecords
 from sharegroup.processor.takeover.beginning import ALL_GROUPS, Beginning, ServedGroups
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
+from sharegroup.protocol.row_payloads import EarlierState
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import FoldedState, advance, fold_order
 from sharegroup.state.reader import StateTableReader
@@ -234,6 +235,7 @@ class RequestReplay:
             announced,
             ServedGroups(fence.get("group_pattern", ALL_GROUPS)),
             fence.get("host", ""),
+            tuple(EarlierState.model_validate(fields) for fields in fence.get("earlier_states", ())),
         )
         groups = Groups(beginning, self._broker_of(epoch), self._responses, clocks)
         self._epoch = _Epoch(groups, clocks, ends)

@@ -34,6 +34,8 @@ from sharegroup.core.record_state import AcknowledgeType
 
 _RecordSpace = tuple[str, str, int, int]
 """Group, topic id, partition and state epoch: within it, a record is accepted once."""
+_NamedRecords = defaultdict[tuple[str, int, str, int], RangeMap[tuple[int, AcknowledgeType]]]
+"""Application id, version, topic id and partition → version of the table and acknowledgement of each named record."""
 _APP_ID = "sharegroup"
 
 
@@ -124,6 +126,7 @@ class Reconciliation:
         results: dict[_RecordSpace, RangeMap[int]] = defaultdict(RangeMap)
         undone: dict[_RecordSpace, RangeMap[int]] = defaultdict(RangeMap)
         compared: set[int] = set()
+        named = _named_records(history)
         for commit in history.commits:
             if commit.metadata.is_fence:
                 continue
@@ -134,14 +137,15 @@ class Reconciliation:
             is_undone = commit.table_version in history.undone
             compared.update([] if is_undone else [commit.table_version])
             for each in of_write:
-                self._note_commit(history, commit, each, undone if is_undone else results, is_undone=is_undone)
+                records = _accepted_by(commit, each, named)
+                self._note_commit(history, commit, each, records, undone if is_undone else results, is_undone=is_undone)
         self.result.commit_count += len(compared)
         for key, of_write in writes.items():
             for each in of_write:
                 self._check_accepted(
                     history, each, results[_space(each)], undone[_space(each)], is_open=key in self._open
                 )
-        self._list_undone(history, writes, results)
+        self._list_undone(history, writes, named, results)
 
     def compare_rows(self, history: SinkHistory, rows: pa.Table) -> None:
         """Compare the rows of a sink with the records that were accepted into it.
@@ -221,13 +225,14 @@ class Reconciliation:
         history: SinkHistory,
         commit: WriteCommit,
         each: PartitionWrite,
+        records: Iterable[OffsetRange],
         results: dict[_RecordSpace, RangeMap[int]],
         *,
         is_undone: bool,
     ) -> None:
         """Note the records that a commit has, and check that they are accepted, and in no other commit."""
         space = results[_space(each)]
-        for first, last in _accepted_by(commit, each):
+        for first, last in records:
             if not is_undone:
                 for at, until, other in space.overlapping(first, last):
                     self.result.add(
@@ -281,6 +286,7 @@ class Reconciliation:
         self,
         history: SinkHistory,
         writes: dict[tuple[str, int], list[PartitionWrite]],
+        named: _NamedRecords,
         results: dict[_RecordSpace, RangeMap[int]],
     ) -> None:
         """List the records whose results are undone, unless another state has accepted them since."""
@@ -293,7 +299,7 @@ class Reconciliation:
                 continue
             for each in writes.get((commit.metadata.app_id, commit.metadata.version), ()):
                 again = present[_space(each)[:3]]
-                for first, last in _accepted_by(commit, each):
+                for first, last in _accepted_by(commit, each, named):
                     for at, until in gaps(first, last, [(a, b) for a, b, _ in again.overlapping(first, last)]):
                         self._undone(history, commit, each, at, until)
 
@@ -306,17 +312,28 @@ class Reconciliation:
             self.result.undone.append(offsets)
 
 
-def _accepted_by(commit: WriteCommit, each: PartitionWrite) -> Iterator[OffsetRange]:
-    """Yield the records of a write that a commit has results of."""
-    named: RangeMap[AcknowledgeType] = RangeMap()
-    for partition in commit.metadata.partitions:
-        if (partition.topic_id, partition.partition_index) == (each.topic_id, each.partition):
-            for of_range in partition.ranges:
-                named.assign(of_range.first_offset, of_range.last_offset, of_range.acknowledge_type)
+def _named_records(history: SinkHistory) -> _NamedRecords:
+    """Return the records that the commits of each write name, in all of its parts."""
+    named: _NamedRecords = defaultdict(RangeMap)
+    for commit in history.commits:
+        write = commit.metadata
+        for partition in write.partitions:
+            of_write = named[write.app_id, write.version, partition.topic_id, partition.partition_index]
+            for each in partition.ranges:
+                of_write.assign(each.first_offset, each.last_offset, (commit.table_version, each.acknowledge_type))
+    return named
+
+
+def _accepted_by(commit: WriteCommit, each: PartitionWrite, named: _NamedRecords) -> Iterator[OffsetRange]:
+    """Yield the records of a write that a commit has results of; those that no part names are in the last one."""
+    write = commit.metadata
+    of_write = named.get((write.app_id, write.version, each.topic_id, each.partition), RangeMap())
     for first, last, _ in each.acquired:
-        parts = named.overlapping(first, last)
-        yield from ((at, until) for at, until, kind in parts if kind is AcknowledgeType.ACCEPT)
-        if not commit.metadata.names_all:
+        parts = of_write.overlapping(first, last)
+        for at, until, (table_version, kind) in parts:
+            if table_version == commit.table_version and kind is AcknowledgeType.ACCEPT:
+                yield at, until
+        if not write.names_all:
             yield from gaps(first, last, [(at, until) for at, until, _ in parts])
 
 

@@ -37,6 +37,7 @@ class SinkHistory:
 
     Attributes:
         first_version: its oldest commit that is not cleaned up.
+        times_ms: version of the table → time of its commit; epoch ms.
         commits: the writes of each commit, by version of the table; fences are among them.
         undone: versions of the table that a RESTORE has undone.
     """
@@ -47,6 +48,7 @@ class SinkHistory:
     first_version: int
     commits: list[WriteCommit] = field(default_factory=list)
     undone: set[int] = field(default_factory=set)
+    times_ms: dict[int, int] = field(default_factory=dict)
 
 
 class SinkAudit:
@@ -84,6 +86,7 @@ class SinkAudit:
             if commits := commits_of(lines, version):
                 history.commits += commits
                 self._note_files(lines, version)
+        history.times_ms = {version: time_ms for time_ms, version in times_ms}
         history.undone = set(range(history.first_version, tip + 1)) - set(_present(tip, restored_from))
         return history
 

@@ -18,6 +18,7 @@ from sharegroup.audit.timelines.time_axis import TimeAxis
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
+from sharegroup.state.described_writes import SinkDescription, described_sinks, described_writes
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, FoldedState, advance
 
 MAX_DELIVERY_TIME_BINS = 120
@@ -168,6 +169,7 @@ class GroupTimeline:
         self.locks = LockTimeline(axis)
         self.client_ids: dict[str, str] = {}
         self.row_count = 0
+        self._time_ms = axis.since_ms
         self._topic = topic
         self._partition = partition
         self._state = FoldedState()
@@ -183,6 +185,7 @@ class GroupTimeline:
         if row.group_id != self.group_id:
             return
         self.row_count += 1
+        self._time_ms = max(self._time_ms, row.time_ms)
         for record in row.payload.get("records", ()):
             if record["type"] == "ShareGroupMemberMetadata":
                 self.client_ids[record["member_id"]] = record.get("client_id", "")
@@ -200,6 +203,12 @@ class GroupTimeline:
         """The group's own configuration at the end; empty when there is no group any more."""
         group = self._state.groups.get(self.group_id)
         return group.metadata.config_overrides if group is not None else {}
+
+    @property
+    def sinks(self) -> tuple[SinkDescription, ...]:
+        """The sinks into which writes are open after the last row."""
+        group = self._state.groups.get(self.group_id)
+        return described_sinks(described_writes(group, self._time_ms)) if group is not None else ()
 
     def finish(self) -> None:
         """Complete the picture after the last row."""

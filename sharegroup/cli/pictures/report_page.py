@@ -25,6 +25,7 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inl
 
 _NUMBER = ' class="number"'
 _REDELIVERED = "Delivered more than once"
+_SINKS = "Sinks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,9 @@ def report_html(report: Report) -> str:
     figures: list[str] = []
     body = [_summary(report), _redelivered_table(report)]
     navigation = [("summary", "Summary"), ("redelivered", _REDELIVERED)]
+    if _has_sinks(group):
+        body.append(_sinks_table(group))
+        navigation.append(("sinks", _SINKS))
     for number, (heading, charts) in enumerate(sections):
         body.append(_section(f"section-{number}", heading, charts, figures))
         navigation.append((f"section-{number}", heading))
@@ -215,6 +219,44 @@ def _redelivered_table(report: Report) -> str:
     return (
         f'<section id="redelivered"><h2>{_REDELIVERED}</h2><p>{escape(explanation)}</p>'
         f"{_table_html(_REDELIVERED, columns, rows)}</section>"
+    )
+
+
+def _has_sinks(group: GroupTimeline) -> bool:
+    doubts = (partition.record_count_by_cause[Cause.IN_DOUBT] for partition in group.partitions.values())
+    return bool(group.sinks) or any(doubts)
+
+
+def _sinks_table(group: GroupTimeline) -> str:
+    counts = [partition.record_count_by_cause for partition in group.partitions.values()]
+    doubtful, unwritten = (sum(count[cause] for count in counts) for cause in (Cause.IN_DOUBT, Cause.NOT_WRITTEN))
+    explanation = (
+        f"In this time {doubtful:,} records were in doubt: their delivery ended before it was known whether the sink "
+        f"has their results. {unwritten:,} records were given back while they were locked, since it has none of them. "
+        "The table has the writes that are open after the last row."
+    )
+    rows = [
+        (
+            sink.address,
+            sink.table_id,
+            sink.open_count,
+            sink.in_doubt_count,
+            sink.resolving_count,
+            None if sink.oldest_in_doubt_ms is None else duration_text(sink.oldest_in_doubt_ms),
+        )
+        for sink in group.sinks
+    ]
+    columns = (
+        "Sink",
+        "Table",
+        "Open writes",
+        "In doubt",
+        "Records resolving",
+        "Oldest in doubt, since its acquisition",
+    )
+    return (
+        f'<section id="sinks"><h2>{_SINKS}</h2><p>{escape(explanation)}</p>'
+        f"{_table_html('Open writes by sink', columns, rows)}</section>"
     )
 
 

@@ -15,8 +15,8 @@ from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.config.table_location import location_of
 from sharegroup.errors import LogUnavailableError
 from sharegroup.event_log import Event
+from sharegroup.logs.member_life import EndedMember, MemberLock
 from sharegroup.logs.member_locks import LocalMemberLock, LocalMemberLocks
-from sharegroup.logs.port import EndedMember, MemberLock
 from sharegroup.processor.part import Part
 
 logger = logging.getLogger("sharegroup.processor")

@@ -15,6 +15,7 @@ from sharegroup.config.processor_config import compiled_pattern
 from sharegroup.errors import FencedProcessorError, GroupAuthorizationFailedError
 from sharegroup.logs.port import LogRecord
 from sharegroup.protocol.messages import RequestEnvelope
+from sharegroup.protocol.row_payloads import EarlierState
 from sharegroup.state.fold import FoldedState
 
 ALL_GROUPS = ".*"
@@ -55,6 +56,7 @@ class Beginning:
         announced_offsets: request partition → offset of this processor's announcement.
         served: the groups that are served; the others of the state table are left out.
         host: host that the processor runs on, which its Fence row has.
+        earlier_states: the states before, each of which ended when an older copy of the table was accepted.
     """
 
     folded: FoldedState
@@ -66,6 +68,7 @@ class Beginning:
     announced_offsets: Mapping[int, int] = field(default_factory=dict)
     served: ServedGroups = field(default_factory=ServedGroups)
     host: str = ""
+    earlier_states: tuple[EarlierState, ...] = ()
 
     def check_term(self, announcement: RequestEnvelope, record: LogRecord) -> None:
         """Check that the announcement of a processor does not end this one's term.

@@ -12,23 +12,29 @@ Announcements and responses to heartbeats name it, so members join again. Withou
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.group import effective_group_config
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import InvalidRequestError, OlderStateError
+from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, LogRecord
 from sharegroup.processor.commit import FencedTable
 from sharegroup.processor.output import COMMIT_ID_HEADER
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_request, decoded_response
-from sharegroup.protocol.row_payloads import FencePayload
+from sharegroup.protocol.row_payloads import EarlierState, FencePayload
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.commit_log import NO_COMMIT
 from sharegroup.state.fold import FoldedState, fold
 from sharegroup.state.reader import CommitMarkerInfo, Recovery
+
+logger = logging.getLogger("sharegroup.processor")
 
 _READ_AT_ONCE = 10_000
 _MOST_BYTES = 64 * 1024 * 1024
@@ -59,12 +65,14 @@ class CheckedState(NamedTuple):
         announced_epochs: leader epochs of the processors that were announced after the last marker.
         accepted_commit_id: last commit of the table when an administrator accepted it; -1 if nobody did before.
         is_accepted: True if this takeover accepts it.
+        earlier_states: the states before, each of which ended when an older copy was accepted.
     """
 
     state_id: str
     announced_epochs: frozenset[int]
     accepted_commit_id: int
     is_accepted: bool = False
+    earlier_states: tuple[EarlierState, ...] = ()
 
 
 def folded_recovery(recovery: Recovery) -> PresentState:
@@ -130,6 +138,8 @@ def checked_state(
     """
     last = FencePayload.model_validate(fence.payload) if fence is not None else None
     state_id, accepted_commit_id = (last.state_id, last.accepted_commit_id) if last is not None else ("", NO_COMMIT)
+    earlier = tuple(last.earlier_states) if last is not None else ()
+    loss = ""
     try:
         if table.exists() and (loss := table.lost_rows(accepted_commit_id)):
             raise _lost(config, loss)
@@ -137,8 +147,19 @@ def checked_state(
     except OlderStateError:
         if not accepts_older_state:
             raise
-        return CheckedState(str(uuid.uuid4()), frozenset(), accepted_commit_id, is_accepted=True)
-    return CheckedState(state_id, announced, accepted_commit_id)
+        lost = _lost_states(log, config, table, state_id, has_gaps=bool(loss))
+        states = (*earlier, *lost)
+        return CheckedState(str(uuid.uuid4()), frozenset(), accepted_commit_id, is_accepted=True, earlier_states=states)
+    return CheckedState(state_id, announced, accepted_commit_id, earlier_states=earlier)
+
+
+def log_awaiting_groups(folded: FoldedState, broker: BrokerConfig, state_id: str) -> None:
+    """Log which groups acquire nothing before their sinks are taken over (`actor/earlier_states.py`)."""
+    for group_id, group in folded.groups.items():
+        config = effective_group_config(broker, group.metadata.config_overrides)
+        if config.share_exactly_once_enable and config.share_exactly_once_accepted_state_id != state_id:
+            command = f"sharegroup groups resolve --group {group_id} --older-state"
+            logger.warning(Event("group_awaits_sinks", group=group_id, command=command))
 
 
 def _check_age(log: Log, config: ProcessorConfig, table: StateTable, state_id: str) -> frozenset[int]:
@@ -155,6 +176,28 @@ def _check_age(log: Log, config: ProcessorConfig, table: StateTable, state_id: s
     if (last := max(announced, default=0)) > leader_epoch:
         raise _older_state(config, f"it ends with leader epoch {leader_epoch}, and epoch {last} was announced")
     return announced
+
+
+def _lost_states(
+    log: Log, config: ProcessorConfig, table: StateTable, state_id: str, *, has_gaps: bool
+) -> list[EarlierState]:
+    """Return the states of which the table lacks commits: its own, and those that began with other copies since.
+
+    Args:
+        has_gaps: True if commits before its last one are missing.
+    """
+    if not table.exists():
+        return []
+    marker = table.last_marker()
+    ends = marker.payload.end_offsets if marker is not None else {}
+    ids = [state_id or table.state_id()]
+    for announcement in _announcements(log, config, ends):
+        named = announcement.body.get("state_id")
+        if isinstance(named, str) and named and named not in ids:
+            ids.append(named)
+    ended_ms = marker.time_ms if marker is not None else 0
+    known = {} if has_gaps else dict(ends)
+    return [EarlierState(state_id=each, ended_ms=ended_ms, end_offsets=known) for each in ids]
 
 
 def _older_state(config: ProcessorConfig, reason: str) -> OlderStateError:
@@ -194,7 +237,13 @@ def _announced_epochs(
     log: Log, config: ProcessorConfig, end_offsets: Mapping[int, int], state_id: str
 ) -> frozenset[int]:
     """Return the leader epochs that were announced after these offsets; of this state, if it has its own id."""
-    epochs: set[int] = set()
+    return frozenset(each.leader_epoch for each in _announcements(log, config, end_offsets, state_id))
+
+
+def _announcements(
+    log: Log, config: ProcessorConfig, end_offsets: Mapping[int, int], state_id: str = ""
+) -> Iterator[RequestEnvelope | ResponseEnvelope]:
+    """Yield the announcements of processors after these offsets; those of one state, if it has its own id."""
     topic = config.request_topic_name
     for partition, offsets in log.offsets(topic).items():
         position = max(offsets.start_offset, end_offsets.get(partition, 0))
@@ -203,9 +252,8 @@ def _announced_epochs(
             for record in records:
                 announcement = _announced(record, decoded_request, state_id)
                 if announcement is not None:
-                    epochs.add(announcement.leader_epoch)
+                    yield announcement
             position = records[-1].offset + 1 if records else offsets.end_offset
-    return frozenset(epochs)
 
 
 def _announced(

@@ -44,11 +44,12 @@ from sharegroup.processor.takeover.older_state import (
     StateTable,
     checked_state,
     folded_recovery,
+    log_awaiting_groups,
 )
 from sharegroup.processor.topics import ensure_topics
 from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.marker import CommitMarkerPayload
-from sharegroup.protocol.row_payloads import IMPORTED_FROM
+from sharegroup.protocol.row_payloads import IMPORTED_FROM, EarlierState
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.delta_log_repair import repair_tip
 from sharegroup.state.delta_table import translated
@@ -89,6 +90,7 @@ class Takeover:
     served: ServedGroups
     clocks: PartitionClocks
     state_id: str
+    earlier_states: tuple[EarlierState, ...]
     announced_offsets: Mapping[int, int]
     announced_since_marker: int
 
@@ -110,6 +112,7 @@ class Takeover:
             self.announced_offsets,
             self.served,
             socket.gethostname(),
+            self.earlier_states,
         )
 
     def unapplied_records(self, log: Log, topic: str) -> list[LogRecord]:
@@ -214,6 +217,8 @@ def take_over(
     publisher.announce_to_members(announcement)
     if accepts_older_state:
         _log_repeated(log, config, ends)
+    if checked.earlier_states:
+        log_awaiting_groups(folded, broker or BrokerConfig(), state_id)
     return Takeover(
         writer=writer,
         publisher=publisher,
@@ -225,6 +230,7 @@ def take_over(
         served=served,
         clocks=clocks,
         state_id=state_id,
+        earlier_states=checked.earlier_states,
         announced_offsets=announced,
         announced_since_marker=sum(epoch > (last.leader_epoch if last else 0) for epoch in checked.announced_epochs),
     )
@@ -250,6 +256,7 @@ def _identity(
         "request_topic_id": request_topic.topic_id,
         "state_id": checked.state_id,
         "accepted_commit_id": checked.accepted_commit_id,
+        "earlier_states": [earlier.model_dump() for earlier in checked.earlier_states],
         "group_pattern": config.processor_group_pattern,
     }
     if broker is not None:

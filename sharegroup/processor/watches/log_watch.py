@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable
 
 from sharegroup.actor.effects import WatchLog, WatchTopics
 from sharegroup.event_log import Event
-from sharegroup.logs.port import Log, MemberLocks
+from sharegroup.logs.member_life import MemberLocks
+from sharegroup.logs.port import Log
 from sharegroup.processor.part import Part
 from sharegroup.processor.watches.growth_watch import GrowthWatch
 from sharegroup.processor.watches.topic_watch import TopicWatch

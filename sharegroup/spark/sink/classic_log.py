@@ -1,7 +1,7 @@
 """Delta tables as a classic session knows them: snapshots of Delta's own classes in the JVM, and files of the log.
 
-Each answer costs a few calls and a listing of the log, where SQL would cost a job. `classic` has the rest of what
-reaches into the JVM.
+A read costs a few calls and a listing of the log, where SQL would cost a job. `spark/classic` has all else that reaches
+into the JVM.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ClassicTableLog:
             self._files.delete(path, False)
         except JVM_ERRORS as error:
             raise SinkError(
-                f"{self._location} cannot be written: {first_line(error)}",
+                f"{self._location} cannot be written: {classic.first_line(error)}",
                 "Give this program the right to write and delete files there.",
             ) from error
 
@@ -183,10 +183,3 @@ class ClassicTableLog:
 
     def _commit_path(self, version: int) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._log_path, f"{version:020}.json")
-
-
-def first_line(error: Exception) -> str:
-    """Return what a JVM's error says, without its stack."""
-    java_exception = getattr(error, "java_exception", None)
-    text = str(error) if java_exception is None else str(java_exception.toString())
-    return text.strip().partition("\n")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sharegroup.config.spark_sink import SparkSinkConfig
@@ -23,10 +23,13 @@ _SETTINGS = {
 """Option of Delta's writer → the setting that says the same of a MERGE."""
 
 
-def merge(table: SinkTable, rows: DataFrame, config: SparkSinkConfig, options: Mapping[str, str]) -> int | None:
-    """Merge rows by their keys; return the version that was committed, None if there was no commit.
+def merge(
+    table: SinkTable, rows: DataFrame, session: SparkSession, config: SparkSinkConfig, options: Mapping[str, str]
+) -> None:
+    """Merge rows by their keys; that makes no commit if it changes nothing.
 
     Args:
+        session: a session of this merge alone, which is active; it gets the transaction.
         options: those of Delta's writer.
 
     Raises:
@@ -35,16 +38,10 @@ def merge(table: SinkTable, rows: DataFrame, config: SparkSinkConfig, options: M
     # The check and MERGE, which reads them twice, get the same rows.
     with kept(rows):
         _check_keys(rows, config.sink_merge_keys)
-        # Settings of the caller's session would give their transaction to other writes of it.
-        session = classic.cloned_session(rows.sparkSession)
         for name, key in _SETTINGS.items():
             session.conf.set(key, options[name])
         classic.moved(rows, session).createOrReplaceTempView(_VIEW)
-        before = classic.last_committed_version(session)
-        with classic.activated(session):
-            session.sql(_statement(table, rows.columns, config))
-        after = classic.last_committed_version(session)
-        return None if after == before else after
+        session.sql(_statement(table, rows.columns, config))
 
 
 def _statement(table: SinkTable, columns: Sequence[str], config: SparkSinkConfig) -> str:

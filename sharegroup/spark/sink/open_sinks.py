@@ -1,4 +1,4 @@
-"""The sinks of this process: each is checked and locked once, and then used by all that write to it."""
+"""The sinks of this process: each is checked and locked when a member starts, and then used by all that write to it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,45 @@ from sharegroup.errors import ConfigurationError
 from sharegroup.spark import classic, connect
 from sharegroup.spark.sink.spark_sink import SparkSink
 
-_open: dict[tuple[str, str, SparkSinkConfig], SparkSink] = {}
+_Key = tuple[str, str, SparkSinkConfig]
+
+_open: dict[_Key, SparkSink] = {}
 _lock = threading.Lock()
 
 
-def open_sink(spark: SparkSession, address: str, config: SparkSinkConfig) -> SparkSink:
-    """Return the sink of an application at an address.
+def new_sink(spark: SparkSession, address: str, config: SparkSinkConfig) -> SparkSink:
+    """Open a sink for a member that starts: its table may be another one since the last member did.
 
     Raises:
         ConfigurationError: the session is one of Spark Connect.
         SinkError: as of `SparkSink`.
     """
-    if connect.is_connect(spark):
-        # Its client knows neither the log of the table nor who else commits to it.
-        raise ConfigurationError(
-            f"A sink needs a classic session, whose JVM is in this program; this one is of Spark Connect: {address}.",
-            "Run the program beside its own JVM, or write from a ShareConsumer, which needs no Spark.",
-        )
-    key = (classic.application_id(spark), address, config)
+    key = _key(spark, address, config)
+    with _lock:
+        _open[key] = SparkSink(spark, address, config)
+        return _open[key]
+
+
+def open_sink(spark: SparkSession, address: str, config: SparkSinkConfig) -> SparkSink:
+    """Return the sink of an application at an address, and open it if it is not open.
+
+    Raises:
+        ConfigurationError: the session is one of Spark Connect.
+        SinkError: as of `SparkSink`.
+    """
+    key = _key(spark, address, config)
     with _lock:
         if key not in _open:
             _open[key] = SparkSink(spark, address, config)
         return _open[key]
+
+
+def _key(spark: SparkSession, address: str, config: SparkSinkConfig) -> _Key:
+    if connect.is_connect(spark):
+        # Its client neither reads the log of the table, nor keeps the server from committing once it has ended.
+        raise ConfigurationError(
+            f"The sink {address} needs a classic session, whose JVM is in this program; this one is of Spark Connect.",
+            "Run the program beside a JVM of its own (sharegroup[spark], without SPARK_REMOTE), or use a ShareConsumer "
+            "with the key sink, which needs no Spark.",
+        )
+    return classic.application_id(spark), address, config

@@ -20,17 +20,19 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from sharegroup.client.sink_table import WRITE_EXPIRY_MS
 from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.errors import ConfigurationError, ShareGroupError, SinkError, UndecidedWriteError, WriteFencedError
 from sharegroup.event_log import Event
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from sharegroup.spark import classic
-from sharegroup.spark.sink.open_sinks import open_sink
+from sharegroup.spark.sink.open_sinks import new_sink, open_sink
 
 logger = logging.getLogger("sharegroup.spark.sink")
 
 _VARIABLE = "SHAREGROUP_SINK_SERVICE"
+_OPEN = "open"
 _ERRORS: dict[str, type[ShareGroupError]] = {
     kind.__name__: kind for kind in (SinkError, WriteFencedError, UndecidedWriteError, ConfigurationError)
 }
@@ -89,14 +91,18 @@ class SinkService:
                 logger.warning(Event("sink_call_lost", reason=error))
 
     def _response(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        resolved = None
         try:
-            sink = open_sink(self._spark, request["address"], SparkSinkConfig.from_mapping(request["config"]))
-            write = UnresolvedWrite.model_validate(request["write"]) if request["write"] else None
-            if write is None:
-                resolved = None
-                sink.refresh()
-            else:
-                resolved = sink.resolve(write) if request["fences"] else sink.look(write)
+            config = SparkSinkConfig.from_mapping(request["config"])
+            of_call = new_sink if request["call"] == _OPEN else open_sink
+            sink = of_call(self._spark, request["address"], config)
+            match request["call"]:
+                case "check":
+                    sink.check(request["expiry_ms"])
+                case "lookup":
+                    resolved = sink.lookup(UnresolvedWrite.model_validate(request["write"]))
+                case "resolve":
+                    resolved = sink.resolve(UnresolvedWrite.model_validate(request["write"]))
         except ShareGroupError as error:
             return {"error": [type(error).__name__, error.message, error.remedy]}
         except Exception as error:
@@ -128,31 +134,36 @@ class ServedSink:
             )
         self._address = address
         self._config = dict(config)
+        self._expiry_ms = WRITE_EXPIRY_MS
         self._sink: Sink
-        self.refresh()
+        self._call(_OPEN)
 
     @property
     def sink(self) -> Sink:
         """The table, with its version when it was last read."""
         return self._sink
 
-    def refresh(self) -> Sink:
-        """Read the table's version, and return the table with it.
+    def check(self, expiry_ms: int) -> None:
+        """Check that the table remembers commits for as long as the group's writes are looked up.
+
+        Args:
+            expiry_ms: `share.exactly.once.write.expiry.ms` of the group.
 
         Raises:
-            SinkError: it cannot be read.
+            SinkError: it does not.
         """
-        self._call(None, fences=False)
-        return self._sink
+        if expiry_ms != self._expiry_ms:
+            self._call("check", expiry_ms=expiry_ms)
+            self._expiry_ms = expiry_ms
 
-    def look(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
+    def lookup(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
         """Return what the table says of a write that is complete, or fenced; None if it may still get there.
 
         Raises:
             UndecidedWriteError: the log does not show any more what became of it.
             SinkError: the table cannot be read.
         """
-        return self._call(write, fences=False)
+        return self._call("lookup", write=write.model_dump(mode="json"))
 
     def resolve(self, write: UnresolvedWrite, /) -> ResolveWriteRequest:
         """Fence a write unless it is complete, and return what the table says of it, for ever.
@@ -161,17 +172,12 @@ class ServedSink:
             UndecidedWriteError: the log does not show any more what became of it.
             SinkError: the table cannot be read or written.
         """
-        resolved = self._call(write, fences=True)
+        resolved = self._call("resolve", write=write.model_dump(mode="json"))
         assert resolved is not None
         return resolved
 
-    def _call(self, write: UnresolvedWrite | None, *, fences: bool) -> ResolveWriteRequest | None:
-        request = {
-            "address": self._address,
-            "config": self._config,
-            "write": None if write is None else write.model_dump(mode="json"),
-            "fences": fences,
-        }
+    def _call(self, call: str, **arguments: object) -> ResolveWriteRequest | None:
+        request = {"address": self._address, "config": self._config, "call": call, **arguments}
         try:
             with Client(self._service, family="AF_UNIX") as connection:
                 connection.send_bytes(json.dumps(request).encode())

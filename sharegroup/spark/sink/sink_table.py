@@ -41,12 +41,12 @@ class SinkTable:
         return not is_path(self.address)
 
     def append(self, rows: DataFrame, options: Mapping[str, str]) -> None:
-        """Append rows, with options of Delta's writer."""
-        writer = rows.write.format("delta").mode("append").options(**options)
-        if self.is_named:
-            writer.saveAsTable(self.address)
-        else:
-            writer.save(self.address)
+        """Append rows, with options of Delta's writer.
+
+        Raises:
+            Exception: what Spark raises, also where the table was dropped; `save` and `saveAsTable` would create it.
+        """
+        rows.writeTo(self.identifier).options(**options).append()
 
 
 def is_path(address: str) -> bool:

@@ -22,7 +22,9 @@ from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.client.sink_commits import (
     CLOSING_PART,
     MAX_METADATA_BYTES,
+    AcceptedRange,
     WriteMetadata,
+    accepted_ranges,
     named_partitions,
     resolution,
     transaction_version,
@@ -31,12 +33,12 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError, ShareGroupError, SinkError, WriteFencedError
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange, ResolveWriteRequest
 from sharegroup.spark.sink.kept_rows import kept
-from sharegroup.spark.sink.spark_sink import SparkSink
+from sharegroup.spark.sink.spark_sink import MAX_USER_METADATA_BYTES, SparkSink
 from sharegroup.spark.sink.table_log import NO_TRANSACTION, Snapshot
 
 _MOST_BYTES_OF_RANGE = 250
 """Of a range in a commit's metadata, with its share-partition."""
-_OTHER_BYTES = 40_000
+_OTHER_BYTES = 8_192 + MAX_USER_METADATA_BYTES
 """Bytes for the rest of the metadata: the write's names, and the user's own."""
 _RANGES_PER_COMMIT = (MAX_METADATA_BYTES - _OTHER_BYTES) // _MOST_BYTES_OF_RANGE
 
@@ -97,7 +99,9 @@ class SinkWrite:
         others = [ack for ack in acknowledgements if not _is_accepted(ack)]
         # Records that this run does not hold any more are not accepted by being left out.
         names_all = sum(len(ack.offsets) for ack in acknowledgements) < self._record_count
-        return self._finished(rows, others, _one_commit(accepted) if names_all else [], names_all=names_all)
+        named = _one_commit(accepted) if names_all else []
+        unnamed = [] if names_all else accepted_ranges(accepted)
+        return self._finished(rows, others, named, names_all=names_all, unnamed=unnamed)
 
     def commit_part(self, rows: DataFrame, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Commit the results of some of the records.
@@ -151,11 +155,13 @@ class SinkWrite:
         accepted: list[ResolvedPartition],
         *,
         names_all: bool,
+        unnamed: Sequence[AcceptedRange] = (),
     ) -> ResolveWriteRequest:
         """Commit what does not fit into the metadata of the closing commit, then that one.
 
         Args:
             accepted: accepted records, if they are named: they are in the commit of their results.
+            unnamed: accepted records, if they are not.
         """
         *before, last = _chunks(others) or [[]]
         if accepted:
@@ -164,7 +170,11 @@ class SinkWrite:
             for chunk in before:
                 self._commit_part(None, chunk)
             metadata = WriteMetadata(
-                app_id=self._write.app_id, version=self._write.version, names_all=names_all, partitions=last
+                app_id=self._write.app_id,
+                version=self._write.version,
+                names_all=names_all,
+                partitions=last,
+                accepted=list(unnamed),
             )
             table_version = self._committed(rows, metadata)
             resolved = self._read_back(metadata, table_version)
@@ -186,7 +196,8 @@ class SinkWrite:
         snapshot = self._snapshot()
         if not self._is_known(snapshot, metadata):
             raise SinkError(
-                f"Write {self._write.version} is not in {self._sink.address}: its log was cleaned up since it began.",
+                f"Write {self._write.version} is not in {self._sink.address}: its log was cleaned up since it began, or "
+                "another run of it has written parts.",
                 "Its records come again.",
             )
         if table_version is not None and self._own_transaction == NO_TRANSACTION:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
 from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from sharegroup.client.sink_commits import (
     CLOSING_PART,
@@ -19,12 +21,12 @@ from sharegroup.client.sink_commits import (
 )
 from sharegroup.client.sink_table import WRITE_EXPIRY_MS
 from sharegroup.config.spark_sink import MERGE, SparkSinkConfig
-from sharegroup.errors import SinkError, UndecidedWriteError, WriteFencedError
+from sharegroup.errors import InvalidRequestError, SinkError, UndecidedWriteError, WriteFencedError
 from sharegroup.protocol.sink_writes import Sink, UnresolvedWrite
 from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from sharegroup.spark import classic
 from sharegroup.spark.sink.checks import check_table
-from sharegroup.spark.sink.classic_log import ClassicTableLog, first_line
+from sharegroup.spark.sink.classic_log import ClassicTableLog
 from sharegroup.spark.sink.commit_lock import check_writers
 from sharegroup.spark.sink.merge import merge
 from sharegroup.spark.sink.sink_table import described_table
@@ -41,9 +43,11 @@ _CONFLICT = re.compile(
 )
 """Other commits came between, and nothing was written: the same write is tried again."""
 _MANY_FILES = 50_000
-_FEW_TASKS = ("spark.databricks.delta.snapshotPartitions", "1")
+_SNAPSHOT_TASKS = "spark.databricks.delta.snapshotPartitions"
 """By default Delta reads its log in 50 tasks, once for each commit."""
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+MAX_USER_METADATA_BYTES = 32_768
+"""Bytes of the session's own `userMetadata` in a commit, as JSON; the rest is for acknowledgements."""
 
 
 class SparkSink:
@@ -61,9 +65,7 @@ class SparkSink:
         self._config = config or SparkSinkConfig()
         self._table = described_table(spark, address)
         # Fences and reads of the log leave the application's session as it is, and have its access to the store.
-        self._session = classic.cloned_session(spark)
-        if self._table.file_count < _MANY_FILES:
-            self._session.conf.set(*_FEW_TASKS)
+        self._session = self._own_session(spark)
         self._log = ClassicTableLog(self._session, self._table.location)
         self._expiry_ms = 0
         self.check(WRITE_EXPIRY_MS)
@@ -107,7 +109,7 @@ class SparkSink:
         self._snapshot()
         return self._sink
 
-    def look(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
+    def lookup(self, write: UnresolvedWrite) -> ResolveWriteRequest | None:
         """Return what the table says of a write that is complete, or fenced; None if it may still get there.
 
         Raises:
@@ -133,7 +135,7 @@ class SparkSink:
             SinkError: the table cannot be read or written.
         """
         for _ in range(_MAX_ATTEMPTS):
-            if (resolved := self.look(write)) is not None:
+            if (resolved := self.lookup(write)) is not None:
                 return resolved
             fence = WriteMetadata(app_id=write.app_id, version=write.version, is_fence=True)
             self.commit_empty(fence, self._snapshot())
@@ -176,16 +178,19 @@ class SparkSink:
         A commit that lost against others is tried again; one that finds its transaction taken is not.
 
         Raises:
+            InvalidRequestError: the session's own `userMetadata` is too large.
             Exception: what Spark raises: the rows cannot be computed or written; the commit may be in the table.
         """
         options = self._options(metadata, _user_metadata(rows.sparkSession))
+        commit = self._merge if self.merges else self._append
         for attempt in range(1, _MAX_ATTEMPTS + 1):
+            # It says what its last commit was, and no other write has its settings.
+            session = self._own_session(rows.sparkSession)
+            before = classic.last_committed_version(session)
             try:
-                if self.merges:
-                    return merge(self._table, rows, self._config, options)
-                before = classic.last_committed_version(rows.sparkSession)
-                self._table.append(rows, options)
-                after = classic.last_committed_version(rows.sparkSession)
+                with classic.activated(session):
+                    commit(rows, session, options)
+                after = classic.last_committed_version(session)
                 return None if after == before else after
             except classic.JVM_ERRORS as error:
                 if _TRANSACTION_TAKEN.search(str(error)):
@@ -202,7 +207,9 @@ class SparkSink:
         """
         options = self._options(metadata, "")
         for _ in range(_MAX_ATTEMPTS):
-            nothing = self._session.createDataFrame([], snapshot.insertable)
+            # `createDataFrame` would make this session the active one of all threads, handlers' included.
+            columns = [F.lit(None).cast(column.dataType).alias(column.name) for column in snapshot.insertable]
+            nothing = self._session.range(0).select(*columns)
             try:
                 self._table.append(nothing, options)
                 return
@@ -210,8 +217,9 @@ class SparkSink:
                 if _TRANSACTION_TAKEN.search(str(error)):
                     return
                 if not _CONFLICT.search(str(error)):
+                    reason = classic.first_line(error)
                     raise SinkError(
-                        f"Write {metadata.version} could not be committed to {self.address}: {first_line(error)}"
+                        f"Write {metadata.version} could not be committed to {self.address}: {reason}"
                     ) from error
             # Its columns may be others by now.
             snapshot = self._snapshot()
@@ -219,6 +227,19 @@ class SparkSink:
     def commits(self, write: UnresolvedWrite, snapshot: Snapshot, versions: Iterable[int]) -> list[WriteCommit]:
         """Return the commits of a write among versions of the table."""
         return commits_of(self._log, snapshot, write, versions)
+
+    def _own_session(self, spark: SparkSession) -> SparkSession:
+        """Return a copy of a session that reads small logs in few tasks, unless the user has said in how many."""
+        session = classic.cloned_session(spark)
+        if self._table.file_count < _MANY_FILES and session.conf.get(_SNAPSHOT_TASKS, None) is None:
+            session.conf.set(_SNAPSHOT_TASKS, "1")
+        return session
+
+    def _append(self, rows: DataFrame, session: SparkSession, options: dict[str, str]) -> None:
+        self._table.append(classic.moved(rows, session), options)
+
+    def _merge(self, rows: DataFrame, session: SparkSession, options: dict[str, str]) -> None:
+        merge(self._table, rows, session, self._config, options)
 
     def _snapshot(self) -> Snapshot:
         snapshot = self._log.snapshot()
@@ -243,4 +264,11 @@ def _undecided(write: UnresolvedWrite, reason: str) -> UndecidedWriteError:
 
 
 def _user_metadata(spark: SparkSession) -> str:
-    return spark.conf.get(_USER_METADATA, "") or ""
+    text = spark.conf.get(_USER_METADATA, "") or ""
+    if (size := len(json.dumps(text))) > MAX_USER_METADATA_BYTES:
+        raise InvalidRequestError(
+            f"{_USER_METADATA} of the session has {size} bytes; beside acknowledgements there is room for "
+            f"{MAX_USER_METADATA_BYTES}.",
+            "Set it to less.",
+        )
+    return text

@@ -37,6 +37,7 @@ from sharegroup.spark.acknowledgement_frame import parse_acknowledgement
 
 _POLL_S = 0.05
 _BATCH_FILE = "batch"
+_WRITTEN_FILE = "written"
 
 
 class MemberFolder:
@@ -106,7 +107,8 @@ class AcknowledgementFolder:
     """The acknowledgements of one batch.
 
     A file of a call is a JSON list of [topic, partition, first offset, last offset, acknowledge type,
-    redelivery_delay_ms]; the file `batch` is one of [topic, partition, first offset, last offset, topic id].
+    redelivery_delay_ms]; the file `batch` is one of [topic, partition, first offset, last offset, topic id]. With a
+    sink, the file `written` is there while results are written, and afterwards.
     """
 
     def __init__(self, path: Path) -> None:
@@ -143,6 +145,24 @@ class AcknowledgementFolder:
             return [tuple(stored) for stored in json.loads((self._path / _BATCH_FILE).read_text("utf-8"))]
         except FileNotFoundError as error:
             raise self._not_executed() from error
+
+    def claim_write(self) -> bool:
+        """Return True for the first of the calls in this execution of the batch that write its results.
+
+        Raises:
+            InvalidRequestError: the batch is not being executed.
+        """
+        try:
+            (self._path / _WRITTEN_FILE).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except FileNotFoundError as error:
+            raise self._not_executed() from error
+        return True
+
+    def return_write(self) -> None:
+        """Let another call write, since this one has failed."""
+        (self._path / _WRITTEN_FILE).unlink(missing_ok=True)
 
     def exists(self) -> bool:
         """Return True until the acknowledgements have responses."""

@@ -18,12 +18,19 @@ from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition, HeldRange, unread
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.client.sink_table import WRITE_EXPIRY_MS
 from sharegroup.client.write_resolver import WriteResolver
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.cause_rules import ANSWER_CAUSE, ENDS_OF_DELIVERIES
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
-from sharegroup.errors import ApiError, InvalidRequestError, RequestTimedOutError, ShareGroupError
+from sharegroup.errors import (
+    ApiError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    ShareGroupError,
+    UndecidedWriteError,
+)
 from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import Log
@@ -91,7 +98,7 @@ class SourceMember:
         self._given_up: dict[int, tuple[Acknowledgement, ...]] = {}
         """Version of a write → acknowledgements of offsets that are in no batch; its commit has them."""
         config = options.config
-        self._sink = ServedSink(config.sink, config.given) if config.sink else None
+        self._sink = ServedSink(config.sink, config.sink_values) if config.sink else None
         is_resumed = self._join(last.member_id, max_fetch_wait_ms)
         self._resolver = None if self._sink is None else WriteResolver(self.group_member, self._sink)
         self._event = partial(
@@ -161,10 +168,12 @@ class SourceMember:
         if acquisition is None:
             return None
         try:
+            if self._sink is not None and acquisition.write is not None:
+                self._sink.check(self.group_member.write_expiry_ms or WRITE_EXPIRY_MS)
             ranges, unreadable = without_unreadable(self._log, acquisition.ranges)
-        except ShareGroupError:
+        except ShareGroupError as error:
             # The query ends; nothing has received these records, so that their delivery does not count.
-            self.return_unread(acquisition.ranges, "the log could not be read")
+            self.return_unread(acquisition.ranges, error.message)
             raise
         if ranges and acquisition.write is not None:
             self._given_up = {acquisition.write.version: tuple(unreadable)}
@@ -175,7 +184,11 @@ class SourceMember:
 
     def return_unread(self, ranges: Iterable[HeldRange], reason: str) -> None:
         """Return acquired records that belong to no batch; their delivery does not count."""
-        self.group_member.acknowledge(unread(ranges, reason))
+        acknowledgements = list(unread(ranges, reason))
+        for version in {ack.write_version for ack in acknowledgements}:
+            # A write that is not begun is given up as a whole.
+            acknowledgements += self._given_up.pop(version, ())
+        self.group_member.acknowledge(acknowledgements)
 
     def begin_batch(self, last: AcquiredOffset, acquisition: Acquisition) -> AcquiredOffset:
         """Make an acquisition the active batch, and return its offset.
@@ -196,7 +209,8 @@ class SourceMember:
             given_up=() if write is None else self._given_up.pop(write.version, ()),
         )
         self._activate(batch)
-        if last.number == 0 and self.group_member.standing().joined_with_partitions:
+        is_new = last.number == 0 and self.group_member.standing().joined_with_partitions
+        if is_new and write is None:
             logger.warning(self._event("new_checkpoint_of_known_group", reason=_BATCH_IDS_BEGIN, remedy=_NEW_NAME))
         return batch
 
@@ -230,7 +244,7 @@ class SourceMember:
             if batch.number <= self._acknowledged_number:
                 return
             was_active = self._active_batch is not None and self._active_batch.number == batch.number
-            resolved = self._resolved(batch, was_active)
+            resolved = self._resolved(batch)
             acknowledgements, released_count = ([], 0) if batch.write else acknowledgements_of(batch, self._log)
             if was_active:
                 self._size.worked_off(sum(held.record_count for held in batch.ranges), self._began_ms, monotonic_ms())
@@ -249,23 +263,26 @@ class SourceMember:
         if released_count:
             logger.warning(self._event("records_not_acknowledged", batch=batch.number, released=released_count))
 
-    def _resolved(self, batch: AcquiredOffset, was_active: bool) -> ResolveWriteRequest | None:
-        """Return what the sink says of a committed batch; None if that is reported later, or if there is no sink."""
-        if batch.write is None or self._sink is None or self._resolver is None:
+    def _resolved(self, batch: AcquiredOffset) -> ResolveWriteRequest | None:
+        """Return what the sink says of a committed batch; None if nobody can decide that, or if there is no sink."""
+        if batch.write is None or self._sink is None:
             return None
         write = batch.write.unresolved
-        if (resolved := self._sink.look(write)) is not None:
-            return resolved
-        if was_active and any(without_unreadable(self._log, batch.ranges)[0]):
+        try:
+            if (resolved := self._sink.lookup(write)) is not None:
+                return resolved
+            # The batch was executed without its write. The fence keeps a late one out, and lets the next start go on.
+            resolved = self._sink.resolve(write)
+        except UndecidedWriteError as undecided:
+            logger.warning(self._event("batch_undecided", batch=batch.number, reason=undecided))
+            return None
+        if not _is_written(resolved) and any(without_unreadable(self._log, batch.ranges)[0]):
             raise InvalidRequestError(
                 f"Spark has committed batch {batch.number} of group {self._options.config.group_id}, and the sink "
                 f"{batch.write.address} has no write of it. Its records are not accepted, and come again.",
                 "Write the results of each batch by write_once(batch, results), in foreachBatch and nowhere else.",
             )
-        # The application was told so when it ran; or all records were deleted from the log.
-        logger.warning(self._event("batch_not_written", batch=batch.number, sink=batch.write.address))
-        self._resolver.add(write)
-        return None
+        return resolved
 
     def close(self) -> None:
         """Leave the group; an active batch stays locked, for the process that resumes it."""
@@ -353,6 +370,11 @@ class SourceMember:
         """Log the response to a repeated acknowledgement; it is refused if the earlier process had sent it."""
         refused = [result for result in self.group_member.flush(_RESPONSE_TIMEOUT_MS) if result.error is not None]
         logger.info(self._event("acknowledged_again", batch=batch.number, refused_partitions=len(refused)))
+
+
+def _is_written(resolved: ResolveWriteRequest) -> bool:
+    """Return True if the sink has a commit of the write, and not only a fence."""
+    return resolved.others is not None or bool(resolved.partitions)
 
 
 def _record_count(acknowledgements: Iterable[Acknowledgement]) -> int:

@@ -83,8 +83,8 @@ class ShareGroupSourceConfig(SparkSinkConfig):
                 "share.acknowledgement.mode",
                 "sink",
             )
-        if self.given and not self.sink:
-            key = next(iter(self.given))
+        if self.sink_values and not self.sink:
+            key = next(iter(self.sink_values))
             raise invalid_relation(f"{key} is set, and sink is not", key, "sink")
         return self
 

@@ -192,7 +192,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _write_name(self, batch: AcquiredOffset) -> str:
         if batch.write is None:
             return ""
-        config = self._options.config.given
+        config = self._options.config.sink_values
         return NamedWrite(batch.write, batch.acknowledgement_folder, batch.stored_given_up, config).text()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +31,6 @@ logger = logging.getLogger("sharegroup.spark.source")
 
 WRITE_COLUMN = "write"
 """Column with the write of a batch; only with a sink."""
-
-_written: dict[int, weakref.ref[DataFrame]] = {}
-"""Version of a write → the batch that was written with it in this process."""
 
 
 @dataclass(frozen=True)
@@ -87,19 +83,27 @@ def write_once(batch: DataFrame, results: DataFrame, acknowledgements: DataFrame
         # All its records were deleted from the log meanwhile.
         return
     write = named.write
-    _check_first(batch, write)
+    folder = AcknowledgementFolder(Path(named.folder))
     given_up = [
         Acknowledgement(topic_id, partition, first, last, AcknowledgeType(kind))
         for topic_id, partition, first, last, kind in named.given_up
     ]
-    acks = acknowledgements_of(acknowledgements, _ranges(named, write))
+    acks = acknowledgements_of(acknowledgements, _ranges(folder, write))
     check_not_renewed(acks)
     sink = open_sink(results.sparkSession, write.address, SparkSinkConfig.from_mapping(named.config))
+    if not folder.claim_write():
+        raise InvalidRequestError(
+            "write_once was called before with this batch.", "Call it once, with all results: unite them first."
+        )
     try:
         SinkWrite(sink, write).commit(results, [*acks, *given_up])
     except WriteFencedError as error:
         # Its records come again, with another batch; this one has nothing to write.
         logger.warning(Event("batch_fenced", write=write.version, reason=error))
+    except BaseException:
+        # Another call may try again: the table takes one of them.
+        folder.return_write()
+        raise
 
 
 def _named(batch: DataFrame) -> NamedWrite | None:
@@ -117,19 +121,8 @@ def _named(batch: DataFrame) -> NamedWrite | None:
     return None if row is None else NamedWrite.parsed(row[0])
 
 
-def _check_first(batch: DataFrame, write: HeldWrite) -> None:
-    """Refuse the second results of one execution of a batch: a sink takes one commit of each."""
-    before = _written.get(write.version)
-    if before is not None and before() is batch:
-        raise InvalidRequestError(
-            "write_once was called before with this batch.", "Call it once, with all results: unite them first."
-        )
-    _written.clear()
-    _written[write.version] = weakref.ref(batch)
-
-
-def _ranges(named: NamedWrite, write: HeldWrite) -> Iterable[HeldRange]:
+def _ranges(folder: AcknowledgementFolder, write: HeldWrite) -> Iterable[HeldRange]:
     return [
         HeldRange(topic_id, topic, partition, first, last, 1, write=write)
-        for topic, partition, first, last, topic_id in AcknowledgementFolder(Path(named.folder)).batch_ranges()
+        for topic, partition, first, last, topic_id in folder.batch_ranges()
     ]

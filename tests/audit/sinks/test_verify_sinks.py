@@ -20,7 +20,7 @@ from sharegroup.protocol.rows import StateRow
 from sharegroup.protocol.write_resolution import ResolvedPartition, ResolvedRange
 from tests.audit.sinks.written_group import SCHEMA, RowsInMemory, WrittenGroup
 
-ACCEPT, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 
 @pytest.fixture
@@ -91,6 +91,18 @@ def test_a_record_that_its_commit_does_not_accept_is_not_accepted(written: Writt
     (finding,) = written.verify().findings
     assert finding.violation.invariant == "accepted_record_has_its_result"
     assert "offsets 4-4" in finding.violation.detail
+
+
+def test_the_last_part_of_a_write_has_what_no_other_part_names(written: WrittenGroup) -> None:
+    write = written.acquire()
+    first = [named(0, 0, REJECT), named(1, 1, ACCEPT), named(2, 2, RELEASE)]
+    written.write(write, [1], first, part=0, names_all=True)
+    written.resolve(written.write(write, [3, 4], after=0))
+    again = written.acquire(max_records=1)
+    written.resolve(written.write(again, [2]))
+    verification = written.verify()
+    assert verification.findings == []
+    assert (verification.commit_count, verification.accepted_count, verification.row_count) == (3, 4, 4)
 
 
 def test_an_open_write_says_nothing_yet(written: WrittenGroup) -> None:

@@ -85,9 +85,17 @@ class WrittenGroup:
         return response.write
 
     def write(
-        self, write: AcquisitionWrite, offsets: Iterable[int], partitions: Sequence[ResolvedPartition] = ()
+        self,
+        write: AcquisitionWrite,
+        offsets: Iterable[int],
+        partitions: Sequence[ResolvedPartition] = (),
+        **part: Any,
     ) -> ResolveWriteRequest:
-        """Write a row for each of these records, and return what the sink says."""
+        """Write a row for each of these records, and return what the sink says.
+
+        Args:
+            part: fields of `WritePart` where it is one of several.
+        """
         offsets = list(offsets)
         columns: dict[str, list[Any]] = {
             "topic": ["orders"] * len(offsets),
@@ -96,7 +104,7 @@ class WrittenGroup:
             "value": offsets,
         }
         rows = pa.table(columns, SCHEMA).select(self._columns)
-        (report,) = self.sink.commit([WritePart(self.unresolved(write), partitions)], rows).reports
+        (report,) = self.sink.commit([WritePart(self.unresolved(write), partitions, **part)], rows).reports
         return report
 
     def unresolved(self, write: AcquisitionWrite) -> UnresolvedWrite:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,18 @@ from sharegroup.config.spark_sink import SparkSinkConfig
 from sharegroup.spark.sink.spark_sink import SparkSink
 
 OpenSink = Callable[..., SparkSink]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def few_tasks(spark: SparkSession) -> Iterator[None]:
+    """Small tables, in as few tasks."""
+    settings = {"spark.databricks.delta.snapshotPartitions": "1", "spark.sql.shuffle.partitions": "1"}
+    before = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    yield
+    for key, kept in before.items():
+        spark.conf.unset(key) if kept is None else spark.conf.set(key, kept)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is refused as a sink at the start, and who may commit to it."""
+"""Tables that are refused as sinks at the start, and the programs that may commit to one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def locked(path: str, kind: str) -> Iterator[None]:
 
 
 def altered(spark: SparkSession, path: str, **properties: str) -> None:
-    given = ", ".join(f"'delta.{name}' = '{value}'" for name, value in properties.items())
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({given})")
+    assigned = ", ".join(f"'delta.{name}' = '{value}'" for name, value in properties.items())
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({assigned})")
 
 
 def in_store(location: str) -> SinkTable:
@@ -71,7 +71,7 @@ def test_a_table_that_forgets_transactions_is_refused(spark: SparkSession, path:
 def test_a_table_that_keeps_its_log_for_too_short_is_refused(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
-    altered(spark, path, logRetentionDuration="interval 2 days")
+    altered(spark, path, deletedFileRetentionDuration="interval 1 day", logRetentionDuration="interval 2 days")
     with pytest.raises(SinkError, match="keeps its log for interval 2 days"):
         open_sink()
     altered(spark, path, enableExpiredLogCleanup="false")
@@ -128,9 +128,15 @@ def test_a_local_table_is_kept_from_others_until_the_jvm_ends(path: str, open_si
 
 
 def test_a_store_where_spark_drivers_overwrite_each_other_needs_a_word_of_the_user(spark: SparkSession) -> None:
-    with pytest.raises(SinkError, match=r"sink.writers to one .* spark.delta.logStore.s3a.impl"):
+    with pytest.raises(SinkError, match=r"sink.writers to one .*spark.delta.logStore.s3a.impl"):
         check_writers(spark, in_store("s3a://bucket/totals"), "")
     for writers in ("one", "atomic"):
         check_writers(spark, in_store("s3a://bucket/totals"), writers)
+    session = spark.newSession()
+    session.conf.set("spark.delta.logStore.s3a.impl", "io.delta.storage.S3SingleDriverLogStore")
+    with pytest.raises(SinkError, match=r"sink.writers to one"):
+        check_writers(session, in_store("s3a://bucket/totals"), "")
+    session.conf.set("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore")
+    check_writers(session, in_store("s3a://bucket/totals"), "")
     for store in ("abfss://container@account.dfs.core.windows.net/totals", "gs://bucket/totals", "hdfs://name/totals"):
         check_writers(spark, in_store(store), "")

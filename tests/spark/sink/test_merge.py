@@ -27,6 +27,7 @@ def test_rows_with_a_key_of_the_table_are_updated_and_others_inserted(
     assert values(spark, path) == [5, 6]
 
 
+@pytest.mark.long("several merges")
 def test_a_condition_decides_which_rows_are_updated(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink(sink_mode="merge", sink_merge_keys="key", sink_merge_condition="source.value > target.value")
     SinkWrite(sink, write_of(sink)).commit(results(spark, ("a", 5)), ALL_ACCEPTED)
@@ -50,6 +51,7 @@ def test_results_without_a_key_column_are_refused(spark: SparkSession, open_sink
         SinkWrite(sink, write_of(sink)).commit(results(spark, ("b", 1)).drop("key"), ALL_ACCEPTED)
 
 
+@pytest.mark.long("several merges")
 def test_a_merge_that_changes_nothing_is_followed_by_an_empty_commit(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -60,6 +62,7 @@ def test_a_merge_that_changes_nothing_is_followed_by_an_empty_commit(
     assert values(spark, path) == [0]
 
 
+@pytest.mark.long("several merges")
 def test_a_fenced_merge_changes_nothing(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink(sink_mode="merge", sink_merge_keys="key")
     write = write_of(sink)
@@ -69,6 +72,7 @@ def test_a_fenced_merge_changes_nothing(spark: SparkSession, path: str, open_sin
     assert values(spark, path) == [0]
 
 
+@pytest.mark.long("several merges")
 def test_other_writes_of_the_session_get_no_transaction(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink(sink_mode="merge", sink_merge_keys="key")
     frame = results(spark, ("a", 5))

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sharegroup.client.sink_commits import MAX_METADATA_BYTES, WriteMetadata, metadata_text, transaction_version
-from sharegroup.errors import UndecidedWriteError, WriteFencedError
+from sharegroup.errors import InvalidRequestError, SinkError, UndecidedWriteError, WriteFencedError
 from sharegroup.spark.sink.sink_table import SinkTable
 from sharegroup.spark.sink.sink_write import SinkWrite, WriteGivenUpError
 from tests.spark.sink.conftest import OpenSink
@@ -41,15 +41,16 @@ def test_what_is_written_is_there_once_with_its_acknowledgements(
 ) -> None:
     sink = open_sink()
     write = write_of(sink)
-    given = [*acks(ACCEPT, 0, 2), *acks(REJECT, 3, 3), *acks(ACCEPT, 4, 9)]
-    expected = SinkWrite(sink, write).commit(rows(spark, 1, 2), given)
+    acknowledgements = [*acks(ACCEPT, 0, 2), *acks(REJECT, 3, 3), *acks(ACCEPT, 4, 9)]
+    expected = SinkWrite(sink, write).commit(rows(spark, 1, 2), acknowledgements)
     assert outcome(expected) == (ACCEPT, True, [(3, 3, "REJECT")])
     # A run that comes again, and each lookup, say what the first run has written.
     assert SinkWrite(sink, write).commit(rows(spark, 7), ALL_ACCEPTED) == expected
-    assert sink.look(write.unresolved) == sink.resolve(write.unresolved) == expected
+    assert sink.lookup(write.unresolved) == sink.resolve(write.unresolved) == expected
     assert values(spark, path) == [0, 1, 2]
 
 
+@pytest.mark.long("several commits")
 def test_the_users_own_metadata_is_kept_beside_the_acknowledgements(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -63,6 +64,39 @@ def test_the_users_own_metadata_is_kept_beside_the_acknowledgements(
     assert outcome(sink.resolve(write.unresolved)) == WRITTEN
 
 
+def test_metadata_of_the_user_that_leaves_no_room_for_acknowledgements_is_refused(
+    spark: SparkSession, path: str, open_sink: OpenSink
+) -> None:
+    sink = open_sink()
+    session = spark.newSession()
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", "x" * 40_000)
+    frame = session.createDataFrame([("a", 1)], "key string, value bigint")
+    with pytest.raises(InvalidRequestError, match="has 40002 bytes"):
+        SinkWrite(sink, write_of(sink)).commit(frame, ALL_ACCEPTED)
+    assert values(spark, path) == [0]
+
+
+@pytest.mark.long("several commits")
+def test_a_read_back_costs_one_commit_file(spark: SparkSession, path: str, open_sink: OpenSink, tmp_path: Path) -> None:
+    sink = open_sink()
+    write = write_of(sink)
+    insert = f"INSERT INTO delta.`{path}` VALUES ('b', 9)"
+    for _ in range(3):
+        spark.sql(insert)
+    checkpoint(spark, path)
+    for version in range(write.sink_version + 1, write.sink_version + 3):
+        file = Path(path, "_delta_log", f"{version:020}.json")
+        file.unlink()
+        # It is there, and a read of it fails.
+        file.mkdir()
+    # Another commit of the same session meanwhile.
+    with computing(tmp_path, lambda: spark.sql(insert)) as slow:
+        assert outcome(SinkWrite(sink, write).commit(slow(rows(spark, 1)), ALL_ACCEPTED)) == WRITTEN
+    with pytest.raises(SinkError, match="cannot be read"):
+        sink.resolve(write.unresolved)
+
+
+@pytest.mark.long("several commits")
 def test_records_that_this_run_does_not_hold_are_not_accepted(spark: SparkSession, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -70,6 +104,7 @@ def test_records_that_this_run_does_not_hold_are_not_accepted(spark: SparkSessio
     assert outcome(resolved) == (None, True, [(0, 1, "REJECT"), (2, 7, "ACCEPT")])
 
 
+@pytest.mark.long("several commits")
 def test_a_write_without_rows_is_a_commit_too(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -81,13 +116,17 @@ def test_a_write_without_rows_is_a_commit_too(spark: SparkSession, path: str, op
 def test_a_writer_that_wakes_up_late_finds_the_fence(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
-    assert sink.look(write.unresolved) is None
+    frame = rows(spark, 1)
+    assert sink.lookup(write.unresolved) is None
     assert outcome(sink.resolve(write.unresolved)) == NOT_WRITTEN
     with pytest.raises(WriteFencedError, match="fenced"):
-        SinkWrite(sink, write).commit(rows(spark, 1), ALL_ACCEPTED)
+        SinkWrite(sink, write).commit(frame, ALL_ACCEPTED)
     assert values(spark, path) == [0]
+    # Its own sessions are of no concern to the application.
+    assert SparkSession.getActiveSession() is spark
 
 
+@pytest.mark.long("several commits")
 def test_a_fence_while_the_rows_are_computed_refuses_the_commit(
     spark: SparkSession, path: str, open_sink: OpenSink, tmp_path: Path
 ) -> None:
@@ -98,6 +137,7 @@ def test_a_fence_while_the_rows_are_computed_refuses_the_commit(
     assert values(spark, path) == [0]
 
 
+@pytest.mark.long("several commits")
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_a_change_of_the_table_meanwhile_lets_the_commit_be_tried_again(
     spark: SparkSession, path: str, open_sink: OpenSink, tmp_path: Path, mode: str
@@ -115,6 +155,7 @@ def test_a_change_of_the_table_meanwhile_lets_the_commit_be_tried_again(
     assert values(spark, path) == [1]
 
 
+@pytest.mark.long("several commits")
 def test_a_commit_whose_response_is_lost_is_read_back(
     spark: SparkSession, path: str, open_sink: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +181,7 @@ def test_a_write_that_was_given_up_does_not_begin(spark: SparkSession, path: str
     assert values(spark, path) == [0]
 
 
+@pytest.mark.long("several commits")
 def test_a_write_that_has_begun_says_so_when_it_is_given_up(spark: SparkSession, open_sink: OpenSink) -> None:
     sink = open_sink()
     run = SinkWrite(sink, write_of(sink))
@@ -147,19 +189,21 @@ def test_a_write_that_has_begun_says_so_when_it_is_given_up(spark: SparkSession,
     assert run.give_up()
 
 
+@pytest.mark.long("several commits")
 def test_parts_are_reported_together(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
     run = SinkWrite(sink, write)
     run.commit_part(rows(spark, 1), acks(ACCEPT, 0, 3))
     run.commit_part(rows(spark, 2), [*acks(ACCEPT, 4, 5), *acks(REJECT, 6, 6)])
-    assert sink.look(write.unresolved) is None
+    assert sink.lookup(write.unresolved) is None
     resolved = run.close(acks(RELEASE, 7, 9))
     assert outcome(resolved) == (None, True, [(0, 3, "ACCEPT"), (4, 5, "ACCEPT"), (6, 6, "REJECT"), (7, 9, "RELEASE")])
     assert sink.resolve(write.unresolved) == resolved
     assert values(spark, path) == [0, 1, 2]
 
 
+@pytest.mark.long("several commits")
 def test_a_part_that_fails_is_not_there_and_the_next_one_is(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -175,6 +219,7 @@ def test_a_part_that_fails_is_not_there_and_the_next_one_is(
     assert values(spark, path) == [0, 2]
 
 
+@pytest.mark.long("several commits")
 def test_a_part_whose_commit_fails_cannot_get_in_later(
     spark: SparkSession, path: str, open_sink: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +242,7 @@ def test_a_part_whose_commit_fails_cannot_get_in_later(
     assert values(spark, path) == [0, 2]
 
 
+@pytest.mark.long("several commits")
 def test_a_part_that_is_in_although_its_commit_failed_is_no_failure(
     spark: SparkSession, path: str, open_sink: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +265,7 @@ def test_a_second_run_that_meets_parts_of_the_first_writes_nothing(
     assert values(spark, path) == [0, 1]
 
 
+@pytest.mark.long("several commits")
 def test_the_application_id_of_a_closed_write_is_used_by_the_next_one(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -228,14 +275,17 @@ def test_the_application_id_of_a_closed_write_is_used_by_the_next_one(
     assert values(spark, path) == [0, 1]
 
 
+@pytest.mark.long("several commits")
 def test_acknowledgements_that_do_not_fit_into_a_commit_take_more(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
     sink = open_sink()
     count = 2_000
     write = write_of(sink)._replace(record_count=2 * count)
-    given = [ack for n in range(count) for ack in (*acks(ACCEPT, 2 * n, 2 * n), *acks(REJECT, 2 * n + 1, 2 * n + 1))]
-    resolved = SinkWrite(sink, write).commit(rows(spark, 1), given)
+    acknowledgements = [
+        ack for n in range(count) for ack in (*acks(ACCEPT, 2 * n, 2 * n), *acks(REJECT, 2 * n + 1, 2 * n + 1))
+    ]
+    resolved = SinkWrite(sink, write).commit(rows(spark, 1), acknowledgements)
     assert outcome(resolved) == (ACCEPT, True, [(2 * n + 1, 2 * n + 1, "REJECT") for n in range(count)])
     commits = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").where("userMetadata is not null").collect()
     assert len(commits) > 1
@@ -243,6 +293,7 @@ def test_acknowledgements_that_do_not_fit_into_a_commit_take_more(
     assert values(spark, path) == [0, 1]
 
 
+@pytest.mark.long("several commits")
 def test_other_commits_beside_it_do_not_matter(
     spark: SparkSession, path: str, open_sink: OpenSink, tmp_path: Path
 ) -> None:
@@ -258,6 +309,7 @@ def test_other_commits_beside_it_do_not_matter(
     assert values(spark, path) == [0, 1, 9]
 
 
+@pytest.mark.long("several commits")
 def test_a_table_that_was_created_again_gets_nothing(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -268,6 +320,21 @@ def test_a_table_that_was_created_again_gets_nothing(spark: SparkSession, path: 
     assert values(spark, path) == []
 
 
+@pytest.mark.long("several commits")
+@pytest.mark.parametrize("is_fence", [True, False])
+def test_a_table_that_is_dropped_meanwhile_is_not_created(
+    spark: SparkSession, path: str, open_sink: OpenSink, monkeypatch: pytest.MonkeyPatch, is_fence: bool
+) -> None:
+    sink = open_sink()
+    write = write_of(sink)
+    before_append(monkeypatch, lambda *_: shutil.rmtree(path))
+    run = SinkWrite(sink, write)
+    with pytest.raises(Exception, match="does not exist"):
+        run.fence() if is_fence else run.commit(rows(spark, 1), ALL_ACCEPTED)
+    assert not Path(path).exists()
+
+
+@pytest.mark.long("several commits")
 def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(spark: SparkSession, path: str, open_sink: OpenSink) -> None:
     sink = open_sink()
     write = write_of(sink)
@@ -278,6 +345,17 @@ def test_a_write_whose_commit_is_cleaned_up_is_not_guessed(spark: SparkSession, 
         sink.resolve(write.unresolved)
 
 
+def test_a_write_that_is_older_than_the_table_may_remember_is_not_guessed(open_sink: OpenSink) -> None:
+    sink = open_sink()
+    write = write_of(sink).unresolved.model_copy(update={"opened_ms": 1})
+    with pytest.raises(UndecidedWriteError, match=r"more than 604800000 ms ago.*groups resolve --write"):
+        sink.resolve(write)
+    sink.check(1_000 * 24 * 60 * 60)
+    with pytest.raises(UndecidedWriteError, match="more than 86400000 ms ago"):
+        sink.resolve(write)
+
+
+@pytest.mark.long("several commits")
 def test_a_commit_under_the_freed_name_of_an_old_version_is_not_in_the_table(
     spark: SparkSession, path: str, open_sink: OpenSink
 ) -> None:
@@ -299,32 +377,44 @@ def test_a_commit_under_the_freed_name_of_an_old_version_is_not_in_the_table(
     assert outcome(sink.resolve(write.unresolved)) == NOT_WRITTEN
 
 
+@pytest.mark.long("several commits")
+@pytest.mark.parametrize("mode", ["append", "merge"])
 def test_columns_that_the_table_lacks_are_added_only_if_that_is_wanted(
-    spark: SparkSession, path: str, open_sink: OpenSink
+    spark: SparkSession, path: str, open_sink: OpenSink, mode: str
 ) -> None:
-    more = rows(spark, 1).withColumn("more", F.lit("x"))
-    sink = open_sink()
-    with pytest.raises(Exception, match="schema"):
+    more = rows(spark, 1, key="b").withColumn("more", F.lit("x"))
+    config = {"sink_mode": mode, **({"sink_merge_keys": "key"} if mode == "merge" else {})}
+    sink = open_sink(**config)
+    with pytest.raises(Exception, match=r"schema|cannot be resolved|Cannot resolve"):
         SinkWrite(sink, write_of(sink)).commit(more, ALL_ACCEPTED)
     assert values(spark, path) == [0]
-    sink = open_sink(sink_schema_evolution=True)
+    sink = open_sink(**config, sink_schema_evolution=True)
     assert outcome(SinkWrite(sink, write_of(sink)).commit(more, ALL_ACCEPTED)) == WRITTEN
+    assert values(spark, path) == [0, 1]
     assert spark.read.format("delta").load(path).columns == ["key", "value", "more"]
 
 
+@pytest.mark.long("several commits")
 @pytest.mark.parametrize(
     ("columns", "further"),
     [
-        ("key STRING, value BIGINT, day BIGINT GENERATED ALWAYS AS (value % 7)", "PARTITIONED BY (day)"),
-        ("key STRING NOT NULL, value BIGINT NOT NULL", "PARTITIONED BY (key)"),
-        ("key STRING, value BIGINT, id BIGINT GENERATED ALWAYS AS IDENTITY", ""),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"),
-        ("key STRING, value BIGINT", "TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')"),
+        (
+            "key STRING NOT NULL, value BIGINT NOT NULL, day BIGINT GENERATED ALWAYS AS (value % 7), "
+            "id BIGINT GENERATED ALWAYS AS IDENTITY",
+            "PARTITIONED BY (day)",
+        ),
+        (
+            "key STRING, value BIGINT",
+            "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true', "
+            "'delta.enableRowTracking' = 'true', 'delta.enableChangeDataFeed' = 'true')",
+        ),
+        (
+            "key STRING, value BIGINT",
+            "TBLPROPERTIES ('delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2', "
+            "'delta.enableInCommitTimestamps' = 'true')",
+        ),
     ],
+    ids=["columns", "rows", "log"],
 )
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_features_of_the_table_change_nothing_of_it(
@@ -346,6 +436,7 @@ def test_features_of_the_table_change_nothing_of_it(
     assert values(spark, path) == [1, 3]
 
 
+@pytest.mark.long("several commits")
 def test_a_table_of_a_catalog_is_written_by_its_name(spark: SparkSession, open_sink: OpenSink) -> None:
     spark.sql("CREATE TABLE totals_by_name (key STRING, value BIGINT) USING delta")
     try:
@@ -425,10 +516,14 @@ def create_again(spark: SparkSession, path: str) -> None:
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('note' = 'again')")
 
 
+def checkpoint(spark: SparkSession, path: str) -> None:
+    """Make a checkpoint, and one with each later commit."""
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+
+
 def clean_log(spark: SparkSession, path: str) -> None:
     """Make a checkpoint, and remove the commit files before it, as a clean-up does when they are old."""
-    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)  # type: ignore[union-attr]
-    log.checkpoint(log.unsafeVolatileSnapshot())
+    checkpoint(spark, path)
     files = sorted(Path(path, "_delta_log").glob("*.json"))
     for file in files[:-1]:
         file.unlink()

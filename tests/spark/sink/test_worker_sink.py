@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -141,6 +142,7 @@ def test_acknowledgements_are_in_the_commit_of_the_results(site: SparkSite, tabl
     assert written(site, table) == accepted(site, group_id) == expected
 
 
+@pytest.mark.long("several acquisitions, each with commits")
 def test_a_handler_that_fails_with_a_record_writes_all_others_once(site: SparkSite, table: str) -> None:
     topic = site.new_topic(record_count=40)
     group_id = new_group(site, share_delivery_count_limit="2")
@@ -155,6 +157,7 @@ def test_a_handler_that_fails_with_a_record_writes_all_others_once(site: SparkSi
     assert verify(site.rows(), BROKER).findings == []
 
 
+@pytest.mark.long("several acquisitions, each with commits")
 def test_rows_that_the_table_refuses_are_those_of_a_handler_that_fails(site: SparkSite, tmp_path: Path) -> None:
     table = str(tmp_path / "strict")
     site.spark.sql(f"CREATE TABLE delta.`{table}` (partition INT, offset BIGINT, size INT NOT NULL) USING delta")
@@ -187,6 +190,7 @@ def test_mistakes_of_the_program_write_nothing(site: SparkSite, table: str, hand
     assert not written(site, table)
 
 
+@pytest.mark.long("several acquisitions, each with commits")
 def test_results_are_merged_by_their_keys(site: SparkSite, table: str) -> None:
     topic = site.new_topic(record_count=30)
     group_id = new_group(site)
@@ -207,6 +211,26 @@ def test_results_are_merged_by_their_keys(site: SparkSite, table: str) -> None:
     assert accepted(site, group_id) == once(1, 30)
 
 
+@pytest.mark.long("several acquisitions, each with commits")
+def test_two_results_of_one_key_in_a_batch_are_named_and_parts_go_on(
+    site: SparkSite, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = site.new_topic(record_count=4)
+    group_id = new_group(site)
+
+    def by_parity(records: DataFrame) -> DataFrame:
+        return results(records).withColumn("partition", (F.col("offset") % 2).cast("int"))
+
+    config = {"max.poll.records": 4, "sink.mode": "merge", "sink.merge.keys": "partition"}
+    with caplog.at_level(logging.ERROR, "sharegroup.spark.worker"):
+        drain(site, group_id, topic, by_parity, table, **config)
+    errors = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert any("2 rows of the results have the key partition = " in error for error in errors)
+    assert written(site, table) == Counter([(0, 2), (1, 3)])
+    assert accepted(site, group_id) == once(1, 4)
+
+
+@pytest.mark.long("several acquisitions, each with commits")
 def test_a_handler_that_takes_too_long_has_no_result_twice(site: SparkSite, table: str, tmp_path: Path) -> None:
     topic = site.new_topic(record_count=5)
     group_id = new_group(site)
@@ -226,6 +250,7 @@ def has_released(site: SparkSite, group_id: str) -> bool:
     return any(entry.cause is Cause.RELEASE for row in site.rows(group_id) for entry in row.transitions)
 
 
+@pytest.mark.long("several acquisitions, each with commits")
 def test_writes_of_lost_members_are_looked_up(site: SparkSite, table: str) -> None:
     topic = site.new_topic(record_count=10)
     group_id = new_group(site, share_record_lock_duration_ms="1000")
@@ -256,6 +281,22 @@ def test_keys_of_a_sink_need_one(site: SparkSite) -> None:
     }
     with pytest.raises(ConfigurationError, match=r"sink\.mode is set, and there is no sink"):
         process(site.spark, config, results)
+
+
+@pytest.mark.long("several acquisitions, each with commits")
+def test_a_table_that_forgets_earlier_than_the_group_looks_writes_up_is_refused(site: SparkSite, table: str) -> None:
+    topic = site.new_topic(record_count=3)
+    site.spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 10 days')")
+    ms = 20 * 24 * 60 * 60 * 1_000
+    group_id = new_group(site, share_exactly_once_write_expiry_ms=str(ms))
+    config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic}
+    with pytest.raises(SinkError, match=r"keeps its log for interval 10 days .* for up to 20 days"):
+        process(site.spark, config, results, once_timeout_s=DEADLINE_S, sink=table)
+    assert not written(site, table)
+    site.spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 90 days')")
+    # The worker that starts again reads the table again.
+    drain(site, group_id, topic, results, table)
+    assert written(site, table) == accepted(site, group_id) == once(1, 3)
 
 
 def test_what_is_no_table_is_refused_before_the_worker_joins(site: SparkSite, tmp_path: Path) -> None:
