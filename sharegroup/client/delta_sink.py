@@ -10,7 +10,6 @@ later is refused. It reads the log's files from the version on that the fetch no
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
+from sharegroup.client.result_rows import with_all_columns
 from sharegroup.client.sink_commits import (
     CLOSING_PART,
     SinkCommit,
@@ -53,8 +53,6 @@ _MAX_COMMIT_RETRIES = 1_000
 """Attempts of delta-rs to commit beside writers of other transactions."""
 _LATEST_S = 10.0
 """A commit reads one by one what others have committed since the version that it starts from: it is not old."""
-_REFUSED_ROWS = re.compile(r"failed validation|invariant|constraint|schema|cannot be null", re.IGNORECASE)
-"""What delta-rs says of rows that a table refuses; its errors for stores have no type of their own."""
 _NONE = -1
 _DECIDE_BY_HAND = "An administrator has to decide it: `sharegroup groups resolve --write`."
 
@@ -152,7 +150,7 @@ class DeltaSink:
         """
         text = metadata_text([part.metadata for part in parts], self._user_metadata)
         table = self._latest_table()
-        if rows is not None and not _columns(table).issuperset(rows.column_names):
+        if rows is not None and not set(rows.column_names) <= {field.name for field in table.schema().fields}:
             # They have a column that others have added since.
             table = self.load()
         for _ in range(_MAX_ATTEMPTS):
@@ -253,7 +251,12 @@ class DeltaSink:
                 # Unlike a write, this leaves the table at its version.
                 table.update_incremental()
             else:
-                write_deltalake(table, _whole_rows(rows, table), mode="append", commit_properties=properties)
+                write_deltalake(
+                    table,
+                    with_all_columns(rows, pa.schema(table.schema().to_arrow())),
+                    mode="append",
+                    commit_properties=properties,
+                )
         except CommitFailedError:
             return False
         except Exception as error:
@@ -349,25 +352,12 @@ class DeltaSink:
         return Sink(address=self._address, table_id=str(table.metadata().id), version=table.version())
 
 
-def _columns(table: DeltaTable) -> set[str]:
-    return {field.name for field in table.schema().fields}
-
-
-def _whole_rows(rows: pa.Table, table: DeltaTable) -> pa.Table:
-    """Return rows with all columns of a table, null where they lack one: delta-rs wants each of them."""
-    for field in pa.schema(table.schema().to_arrow()):
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows
-
-
-def refuses_rows(error: BaseException) -> bool:
-    """Return True if a commit failed for its rows, and not because the store or the table cannot be reached."""
-    return _REFUSED_ROWS.search(str(error)) is not None
-
-
 def _known_transaction(table: DeltaTable, write: Written) -> int:
-    known = table.transaction_version(write.app_id)
+    try:
+        known = table.transaction_version(write.app_id)
+    except Exception as error:
+        # It reads the log, which may be away, or cleaned up since the table was loaded.
+        raise SinkError(f"The log of {table.table_uri} cannot be read: {error}") from error
     return _NONE if known is None else int(known)
 
 

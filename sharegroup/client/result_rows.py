@@ -68,6 +68,14 @@ def result_table(rows: Rows, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
+def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with all columns of a sink, null where they lack one: delta-rs wants each of them."""
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows
+
+
 def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if not field.nullable and column.null_count:
         raise ValueError(f"Column {field.name!r} of the sink must not be null, and {column.null_count} values are.")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sharegroup.client.delta_sink import DeltaSink, refuses_rows
+from sharegroup.client.delta_sink import DeltaSink
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.handed_out import HandedOutWrites, PlannedPart
 from sharegroup.client.held_records import ReadRange
@@ -22,6 +23,9 @@ from sharegroup.protocol.sink_writes import Sink
 
 _MOST_NAMED = 1_500
 """Acknowledgements of one commit that are not ACCEPT: so many fit into its metadata."""
+
+_REFUSED_ROWS = re.compile(r"failed validation|invariant|constraint|schema|cannot be null", re.IGNORECASE)
+"""Messages of delta-rs for rows that a table refuses; its errors for stores have no type of their own."""
 
 _logger = logging.getLogger(__name__)
 
@@ -103,7 +107,7 @@ class SinkWriter:
             (self._handed_out.committed if committed.is_written else self._handed_out.fenced)(planned)
         except BaseException as error:
             # A delivery counts if its results may be at fault, and not because of a store that is away.
-            self.give_up(is_begun=True, is_unread=not refuses_rows(error))
+            self.give_up(is_begun=True, is_unread=not _REFUSED_ROWS.search(str(error)))
             raise
         settles = {part.write.version: acks for part, acks in planned} if committed.is_written else {}
         for report in committed.reports:

@@ -333,6 +333,20 @@ def test_what_a_table_may_have_forgotten_is_not_guessed(path: str) -> None:
         assert outcome(sink.resolve(old)) == (None, True, 0)
 
 
+def test_a_log_that_is_cleaned_up_between_two_commits_is_an_error_of_the_sink(path: str) -> None:
+    sink = DeltaSink(path)
+    commit(sink, write_of(sink), rows(1))
+    write_deltalake(path, rows(2), mode="append")
+    DeltaTable(path).create_checkpoint()
+    for file in Path(path, "_delta_log").glob("*0.json"):
+        file.unlink()
+    second = write_of(sink, 200, slot=1)
+    with pytest.raises(SinkError, match="cannot be read"):
+        commit(sink, second, rows(3))
+    assert outcome(commit(sink, second, rows(3)).reports[0]) == (ACCEPT, True, 0)
+    assert values(path) == [0, 1, 2, 3]
+
+
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="no Delta table"):
         DeltaSink(str(tmp_path / "nothing"))

@@ -26,9 +26,11 @@ from tests.crash.deployment import Deployment
 from tests.crash.pausing import let_pass
 from tests.crash.sink_members import CONSUMER, MERGE, SinkMember, Specification, is_rejected
 from tests.crash.strangers import STRANGER, disturb
+from tests.support.eventually import SLOWNESS
 from tests.support.site import BROKER
 
-LOCK_S = 2.0
+LOCK_S = 2.0 * SLOWNESS
+"""Long enough for a member that lives to renew it."""
 _PARTITIONS = 2
 _LONGEST_DELAY_S = 0.5
 """From new results of a member to its fault; a moment in which it reads, computes, writes or reports."""

@@ -19,6 +19,13 @@ from sharegroup.spark import build_session, process, write_once
 from tests.crash.sink_members import FAILS_IN_COMPANY, MERGE, WORKER, Specification, load_specification
 from tests.crash.strangers import disturb_with_spark
 
+_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Few tasks: the tables are small."""
 _MAX_RECORDS = 50
 _PAUSE_S = 0.3
 _KIND = "CASE WHEN offset % 97 = 5 THEN 'reject' WHEN offset % 50 = 9 AND delivery_count = 1 THEN 'release' END"
@@ -27,7 +34,7 @@ _KIND = "CASE WHEN offset % 97 = 5 THEN 'reject' WHEN offset % 50 = 9 AND delive
 
 def main(spec: Specification) -> None:
     """Write results until killed."""
-    spark = build_session(spec.client_id, {"spark.ui.enabled": "false"})
+    spark = build_session(spec.client_id, _SETTINGS)
     spark.sparkContext.setLogLevel("OFF")
     disturb_with_spark(spark, spec.sink)
     work: Callable[[SparkSession, Specification], None] = _process if spec.kind == WORKER else _query

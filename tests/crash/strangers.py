@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 STRANGER = -1
 """Partition of the strangers' rows."""
-_PAUSE_S = 1.0
+_PAUSE_S = 3.0
 _AGE_S = 60 * 24 * 3_600
 """Beyond the retention of logs, 30 days."""
 

@@ -31,7 +31,7 @@ def main(spec: Specification) -> None:
         "max.poll.records": 20,
     }
     number = 0
-    with ShareConsumer(config) as consumer:
+    with _opened(config) as consumer:
         consumer.subscribe([spec.topic])
         while True:
             number += 1
@@ -47,6 +47,16 @@ def main(spec: Specification) -> None:
                 threading.Event().wait(0.2)
             except ZeroDivisionError:
                 print("failed", flush=True)
+
+
+def _opened(config: dict[str, object]) -> ShareConsumer:
+    """Return a consumer, once its sink is there."""
+    while True:
+        try:
+            return ShareConsumer(config)
+        except SinkError as error:
+            print("refused", error, flush=True)
+            threading.Event().wait(0.2)
 
 
 def _transact(spec: Specification, consumer: ShareConsumer, *, is_failing: bool) -> None:
