@@ -89,6 +89,18 @@ class TestMembers:
         anna.session_epoch -= 1
         assert acknowledge(anna, 0, 9, RELEASE, write.version) == 0
 
+    def test_a_fetch_that_waits_while_the_group_is_switched_gets_no_record_without_a_write(self) -> None:
+        group = group_with(0)
+        writer(group, sink=None).send_fetch([ORDERS], max_wait_ms=60_000)
+        group.settle()
+        assert group.alter_config(share_exactly_once_enable="true") == 0
+        group.grow("orders", 0, 5)
+        group.tell_offsets("orders")
+        group.settle()
+        assert states(group) == []
+        write = acquire(writer(group, "bob"))
+        assert open_versions(group) == {write.version}
+
     def test_members_of_a_group_without_the_switch_get_no_write(self) -> None:
         group = group_with(10)
         fetched = response(writer(group, sink=None).fetch())

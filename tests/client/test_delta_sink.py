@@ -258,6 +258,7 @@ def test_a_table_that_was_created_again_has_nothing_of_it(path: str) -> None:
     other = write.model_copy(update={"table_id": "another"})
     assert outcome(sink.resolve(other)) == (None, True, 0)
     assert not commit(sink, other, rows(1)).is_written
+    assert DeltaTable(path).version() == 1, "nor is a fence"
 
 
 def test_nothing_gets_into_a_table_that_was_created_again_between_two_commits(path: str) -> None:
