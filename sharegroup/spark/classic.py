@@ -201,7 +201,7 @@ def last_committed_version(spark: SparkSession) -> int | None:
 
 
 def forget_committed_version(spark: SparkSession) -> None:
-    """Let `last_committed_version` return None until the next commit in a session: a copy takes over that of another."""
+    """Let `last_committed_version` return None until the next commit in a session; a copy has that of its original."""
     spark.conf.unset(_LAST_COMMITTED_VERSION)
 
 
