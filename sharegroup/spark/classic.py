@@ -200,6 +200,11 @@ def last_committed_version(spark: SparkSession) -> int | None:
     return int(version) if version else None
 
 
+def forget_committed_version(spark: SparkSession) -> None:
+    """Let `last_committed_version` return None until the next commit in a session; a copy has that of its original."""
+    spark.conf.unset(_LAST_COMMITTED_VERSION)
+
+
 def knows_format(spark: SparkSession, name: str) -> bool:
     """Return True if a Python data source was registered in the session."""
     return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(name))

@@ -196,8 +196,8 @@ class SinkWrite:
         snapshot = self._snapshot()
         if not self._is_known(snapshot, metadata):
             raise SinkError(
-                f"Write {self._write.version} is not in {self._sink.address}: its log was cleaned up since it began, or "
-                "another run of it has written parts.",
+                f"Write {self._write.version} is not in {self._sink.address}: another run of it has written parts, or "
+                "the log was cleaned up since it began.",
                 "Its records come again.",
             )
         if table_version is not None and self._own_transaction == NO_TRANSACTION:

@@ -186,12 +186,10 @@ class SparkSink:
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             # It says what its last commit was, and no other write has its settings.
             session = self._own_session(rows.sparkSession)
-            before = classic.last_committed_version(session)
             try:
                 with classic.activated(session):
                     commit(rows, session, options)
-                after = classic.last_committed_version(session)
-                return None if after == before else after
+                return classic.last_committed_version(session)
             except classic.JVM_ERRORS as error:
                 if _TRANSACTION_TAKEN.search(str(error)):
                     return None
@@ -231,6 +229,7 @@ class SparkSink:
     def _own_session(self, spark: SparkSession) -> SparkSession:
         """Return a copy of a session that reads small logs in few tasks, unless the user has said in how many."""
         session = classic.cloned_session(spark)
+        classic.forget_committed_version(session)
         if self._table.file_count < _MANY_FILES and session.conf.get(_SNAPSHOT_TASKS, None) is None:
             session.conf.set(_SNAPSHOT_TASKS, "1")
         return session
