@@ -26,13 +26,13 @@ from sharegroup.client.pending_acknowledgements import (
     run_acknowledgement,
 )
 from sharegroup.client.record_reader import RecordReader
-from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
 from sharegroup.logs.local_arrow import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from sharegroup.logs.port import Log
 from sharegroup.spark.acknowledgement_frame import COLUMNS, DELAY_COLUMN, check_columns, parse_acknowledgement
+from sharegroup.spark.held_ranges import without_unreadable
 from sharegroup.spark.source.folder import AcknowledgementFolder
 from sharegroup.spark.source.offset import AcquiredOffset
 from sharegroup.spark.source.task_records import ACQUISITION_COLUMN
@@ -122,7 +122,12 @@ def acknowledgements_of(batch: AcquiredOffset, log: Log) -> tuple[list[Acknowled
     for acknowledgement in _read_acknowledgements(batch.folder, batch.ranges):
         pending.put(acknowledgement)
     # 3. … and except offsets without a record, of which the application cannot know.
-    for gap in _missing_records(log, _unacknowledged(pending), batch.ranges[0].isolation_level):
+    level = batch.ranges[0].isolation_level
+    releases = (
+        HeldRange(a.topic_id, a.topic, a.partition, a.first_offset, a.last_offset, 1, level)
+        for a in _unacknowledged(pending)
+    )
+    for gap in _missing_records(log, releases):
         pending.put(gap)
     return list(pending), sum(len(release.offsets) for release in _unacknowledged(pending))
 
@@ -142,13 +147,21 @@ def _unacknowledged(pending: Iterable[Acknowledgement]) -> list[Acknowledgement]
     return [acknowledgement for acknowledgement in pending if acknowledgement.reason == _UNACKNOWLEDGED]
 
 
-def _missing_records(
-    log: Log, releases: Iterable[Acknowledgement], isolation_level: IsolationLevel
-) -> Iterator[Acknowledgement]:
+def acknowledgements_without_rows(batch: AcquiredOffset, log: Log) -> list[Acknowledgement] | None:
+    """Return acknowledgements of a batch none of whose offsets has a record; None if one has.
+
+    No row of such a batch has named its write, so nobody has begun it, and it can be given up.
+    """
+    readable, unreadable = without_unreadable(log, batch.ranges)
+    missing = list(_missing_records(log, readable))
+    if sum(len(gap.offsets) for gap in missing) < sum(held.record_count for held in readable):
+        return None
+    return [*unreadable, *missing, *batch.given_up]
+
+
+def _missing_records(log: Log, ranges: Iterable[HeldRange]) -> Iterator[Acknowledgement]:
     """Return gaps for offsets without a record: a transaction's marker, compacted, or deleted."""
-    rest = tuple(
-        HeldRange(a.topic_id, a.topic, a.partition, a.first_offset, a.last_offset, 1, isolation_level) for a in releases
-    )
+    rest = tuple(ranges)
     reader = RecordReader(log, MAX_BATCH_BYTES)
     while rest:
         chunk = reader.read(rest, MAX_BATCH_RECORDS)

@@ -38,7 +38,7 @@ from sharegroup.protocol.write_resolution import ResolveWriteRequest
 from sharegroup.spark.held_ranges import without_refused, without_unreadable
 from sharegroup.spark.range_size import RangeSize
 from sharegroup.spark.sink.service import ServedSink
-from sharegroup.spark.source.batch_acknowledgements import acknowledgements_of
+from sharegroup.spark.source.batch_acknowledgements import acknowledgements_of, acknowledgements_without_rows
 from sharegroup.spark.source.folder import MemberFolder
 from sharegroup.spark.source.offset import AcquiredOffset
 from sharegroup.spark.source.query_options import SourceOptions
@@ -264,19 +264,22 @@ class SourceMember:
             logger.warning(self._event("records_not_acknowledged", batch=batch.number, released=released_count))
 
     def _resolved(self, batch: AcquiredOffset) -> ResolveWriteRequest | None:
-        """Return what the sink says of a committed batch; None if nobody can decide that, or if there is no sink."""
+        """Return what the sink says of a committed batch; None if it has nothing to say, or if there is no sink."""
         if batch.write is None or self._sink is None:
             return None
         write = batch.write.unresolved
         try:
             if (resolved := self._sink.lookup(write)) is not None:
                 return resolved
+            if (without_rows := acknowledgements_without_rows(batch, self._log)) is not None:
+                self.group_member.acknowledge(without_rows)
+                return None
             # The batch was executed without its write. The fence keeps a late one out, and lets the next start go on.
             resolved = self._sink.resolve(write)
         except UndecidedWriteError as undecided:
             logger.warning(self._event("batch_undecided", batch=batch.number, reason=undecided))
             return None
-        if not _is_written(resolved) and any(without_unreadable(self._log, batch.ranges)[0]):
+        if not _is_written(resolved):
             raise InvalidRequestError(
                 f"Spark has committed batch {batch.number} of group {self._options.config.group_id}, and the sink "
                 f"{batch.write.address} has no write of it. Its records are not accepted, and come again.",

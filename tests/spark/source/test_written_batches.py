@@ -208,6 +208,18 @@ def test_a_batch_that_was_written_and_not_reported_is_reported_by_the_next_start
 
 
 @SLOW
+def test_a_batch_whose_records_are_gone_needs_no_write(site: SparkSite, table: str, tmp_path: Path) -> None:
+    topic, group_id = site.new_topic(record_count=10), new_group(site)
+    frame = records(site, group_id, topic, sink=table)
+    ends_with(written(frame, failing_once(forget), tmp_path / "checkpoint").start(), "not this one")
+    site.log.delete_records(topic, 0, 10)
+    site.produce(topic, 0, 5)
+    drain(site, group_id, topic, written(frame, write, tmp_path / "checkpoint"))
+    later = Counter({(0, offset): 1 for offset in range(10, 15)})
+    assert rows(site, table) == accepted(site, group_id) == later
+
+
+@SLOW
 def test_results_may_lack_the_columns_of_the_batch_or_be_empty(site: SparkSite, tmp_path: Path) -> None:
     table = str(tmp_path / "counts")
     site.spark.sql(f"CREATE TABLE delta.`{table}` (count BIGINT) USING delta")
