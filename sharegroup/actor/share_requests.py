@@ -70,10 +70,13 @@ class ShareRequests:
         """
         body = parsed(ShareFetchRequest, message.envelope.body)
         if body.max_records and body.share_session_epoch != FINAL_EPOCH:
-            # A fetch that wants no records still acknowledges, and looks writes up, whatever the group is by now.
-            check_sink(message.envelope.group_id, has_sink=body.sink is not None, is_exactly_once=is_exactly_once)
-            if body.sink is not None:
-                check_listed(message.envelope.group_id, body.sink.address, sinks)
+            # A fetch that wants no records still acknowledges, and looks writes up, whatever the group is by now. So
+            # does one that wants some, and gets none, as long as writes of its sink are open.
+            sink = body.sink
+            if sink is None or is_exactly_once or not self._partitions.writes.has_open(sink.table_id):
+                check_sink(message.envelope.group_id, has_sink=sink is not None, is_exactly_once=is_exactly_once)
+            if sink is not None:
+                check_listed(message.envelope.group_id, sink.address, sinks)
         session = self._open_session(message, body, limits)
         if session is None:
             return
