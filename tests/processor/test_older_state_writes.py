@@ -17,6 +17,7 @@ from sharegroup.cli.resolve_older_state import OlderStateTakeover
 from sharegroup.client.delta_sink import DeltaSink
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_writes import HeldWrite
+from sharegroup.client.kafka_exceptions import KafkaException
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.client.sink_commits import WritePart
@@ -120,7 +121,8 @@ def test_what_the_copy_does_not_know_is_taken_over_before_anything_is_acquired(
         command = f'command="sharegroup groups resolve --group {group_id} --older-state"'
         assert command in caplog.text
         with site.consumer(group_id, topic, max_poll_records=10, sink=table) as consumer:
-            assert not consumer.poll(2)
+            with pytest.raises(KafkaException, match=f"groups resolve --group {group_id} --older-state"):
+                consumer.poll(DEADLINE_S)
             with pytest.raises(InvalidRequestError, match="has 1 members"):
                 takeover(site, group_id).run()
         done = takeover(site, group_id).run()
@@ -186,8 +188,11 @@ def test_what_a_sink_does_not_tell_any_more_is_refused_unless_it_is_accepted(
     with accepted(site, tmp_path / "older"):
         with pytest.raises(UndecidedWriteError, match="begins with version 2, later than the copy"):
             takeover(site, group_id).run()
-        with site.consumer(group_id, topic, sink=table) as consumer:
-            assert not consumer.poll(1)
+        with (
+            site.consumer(group_id, topic, sink=table) as consumer,
+            pytest.raises(KafkaException, match=f"groups resolve --group {group_id} --older-state"),
+        ):
+            consumer.poll(DEADLINE_S)
         assert takeover(site, group_id, accepts_unclear=True).run() is not None
         assert write_some(site, group_id, topic, table) == list(range(10))
 
