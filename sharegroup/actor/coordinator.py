@@ -173,7 +173,9 @@ class Coordinator:
         envelope = message.envelope
         body = parsed(ShareGroupHeartbeatRequest, envelope.body)
         begins_exactly_once = body.has_sink and body.member_epoch == JOIN_EPOCH and self._group.state.is_dead
-        if body.member_epoch != LEAVE_EPOCH and not begins_exactly_once:
+        # A member that has joined stays when the group is switched off: it looks up the open writes of its sink.
+        stays = body.has_sink and body.member_epoch > JOIN_EPOCH
+        if body.member_epoch != LEAVE_EPOCH and not begins_exactly_once and not stays:
             is_exactly_once = self._group.config.share_exactly_once_enable
             check_sink(self._context.group_id, has_sink=body.has_sink, is_exactly_once=is_exactly_once)
         self._add_records(self._group.heartbeat(envelope.member_id, envelope.client_id, body, message.time_ms))

@@ -91,6 +91,10 @@ class GroupWrites:
         """Return the share-partitions in which a write is open, sorted."""
         return sorted(self._keys.get(version, ()))
 
+    def has_open(self, table_id: str) -> bool:
+        """Return True if a write into a table is open."""
+        return table_id in self._counts
+
     @property
     def next_hand_out_ms(self) -> int | None:
         """The time at which the next write is to be handed out; None when none is."""

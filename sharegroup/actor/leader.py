@@ -167,7 +167,7 @@ class Leader:
         """Serve the waiting fetches, and return the effects of the cut."""
         # 1. Fetches.
         new_fetches = list(self._sessions.new_fetches)
-        is_paused = self._paused_at_offset is not None or bool(awaited_states(self._context, self._config))
+        is_paused = self._paused_at_offset is not None or self._awaits_sinks
         most_writes = self._config.share_exactly_once_max_writes if self._config.share_exactly_once_enable else None
         served = self._fetches.serve(
             self._limits, self._isolation_level, time, is_paused=is_paused, most_writes=most_writes
@@ -248,6 +248,7 @@ class Leader:
             self._limits,
             config.share_session_timeout_ms,
             is_exactly_once=config.share_exactly_once_enable,
+            awaits_sinks=self._awaits_sinks,
             sinks=config.exactly_once_sinks if config.share_exactly_once_sinks else frozenset(),
         )
 
@@ -308,6 +309,7 @@ class Leader:
         self._config = effective_group_config(self._context.broker, overrides)
         self._limits = self._config.share_partition_limits
         self._isolation_level = IsolationLevel(self._config.share_isolation_level)
+        self._awaits_sinks = bool(awaited_states(self._context, self._config))
 
     def _dlq_status_changed(self, message: LoggedRequest) -> None:
         self._dead_letter_failure = parsed(DlqStatusChanged, message.envelope.body).failure

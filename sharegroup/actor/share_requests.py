@@ -15,7 +15,7 @@ from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.share_session import PendingFetch, ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
-from sharegroup.actor.sink_checks import check_listed, check_sink
+from sharegroup.actor.sink_checks import check_knows_writes, check_listed, check_sink
 from sharegroup.core.records import PartitionKey, SharePartitionLimits
 from sharegroup.errors import InvalidShareSessionEpochError
 from sharegroup.protocol.messages import ErrorResponse, RequestEnvelope, constructed, decoded_response, parsed
@@ -58,11 +58,13 @@ class ShareRequests:
         longest_wait_ms: int,
         *,
         is_exactly_once: bool,
+        awaits_sinks: bool,
         sinks: Set[str],
     ) -> None:
         """Apply a ShareFetch; the response comes at the end of the cut or later.
 
         Args:
+            awaits_sinks: True if the group may not acquire before its sinks are taken over.
             sinks: addresses of the sinks that members may have; empty for any.
 
         Raises:
@@ -70,10 +72,15 @@ class ShareRequests:
         """
         body = parsed(ShareFetchRequest, message.envelope.body)
         if body.max_records and body.share_session_epoch != FINAL_EPOCH:
-            # A fetch that wants no records still acknowledges, and looks writes up, whatever the group is by now.
-            check_sink(message.envelope.group_id, has_sink=body.sink is not None, is_exactly_once=is_exactly_once)
-            if body.sink is not None:
-                check_listed(message.envelope.group_id, body.sink.address, sinks)
+            # A fetch that wants no records still acknowledges, and looks writes up, whatever the group is by now. So
+            # does one that wants some, and gets none, as long as writes of its sink are open.
+            sink = body.sink
+            if sink is None or is_exactly_once or not self._partitions.writes.has_open(sink.table_id):
+                check_sink(message.envelope.group_id, has_sink=sink is not None, is_exactly_once=is_exactly_once)
+            if sink is None or not self._partitions.writes.has_open(sink.table_id):
+                check_knows_writes(message.envelope.group_id, awaits_sinks=awaits_sinks)
+            if sink is not None:
+                check_listed(message.envelope.group_id, sink.address, sinks)
         session = self._open_session(message, body, limits)
         if session is None:
             return

@@ -31,6 +31,20 @@ def check_sink(group_id: str, *, has_sink: bool, is_exactly_once: bool) -> None:
     )
 
 
+def check_knows_writes(group_id: str, *, awaits_sinks: bool) -> None:
+    """Check that a group knows what its sinks have, so that it may acquire records.
+
+    Raises:
+        InvalidRequestError: it began again with an older copy of the state table, and its sinks were not taken over.
+    """
+    if awaits_sinks:
+        raise InvalidRequestError(
+            f"Group {group_id} began again with an older copy of the state table, and does not know what its sinks "
+            "have.",
+            f"Stop its members, and run `sharegroup groups resolve --group {group_id} --older-state`.",
+        )
+
+
 def check_listed(group_id: str, address: str, sinks: Set[str]) -> None:
     """Check that a sink is one of those that the configuration of a group lists, if it lists any.
 

@@ -21,7 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from sharegroup.client.result_rows import with_all_columns
+from sharegroup.client.result_rows import result_table
 from sharegroup.client.sink_commits import (
     CLOSING_PART,
     SinkCommit,
@@ -251,12 +251,10 @@ class DeltaSink:
                 # Unlike a write, this leaves the table at its version.
                 table.update_incremental()
             else:
-                write_deltalake(
-                    table,
-                    with_all_columns(rows, pa.schema(table.schema().to_arrow())),
-                    mode="append",
-                    commit_properties=properties,
-                )
+                columns = pa.schema(table.schema().to_arrow())
+                # Columns may have been added since the rows were made.
+                rows = rows if rows.schema.names == columns.names else result_table(rows, columns)
+                write_deltalake(table, rows, mode="append", commit_properties=properties)
         except CommitFailedError:
             return False
         except Exception as error:

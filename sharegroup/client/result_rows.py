@@ -39,12 +39,12 @@ class ResultRows:
 
     @property
     def table(self) -> pa.Table | None:
-        """All rows as one table, whose columns are those of any of them; None if there are none."""
-        return pa.concat_tables(self._tables, promote_options="default") if self._tables else None
+        """All rows as one table; None if there are none."""
+        return pa.concat_tables(self._tables) if self._tables else None
 
 
 def result_table(rows: Rows, schema: pa.Schema) -> pa.Table:
-    """Return rows as a table with the sink's types, in the order of its columns; columns may be left out.
+    """Return rows as a table with the sink's columns; those that are left out are null.
 
     Args:
         schema: of the sink.
@@ -58,22 +58,15 @@ def result_table(rows: Rows, schema: pa.Schema) -> pa.Table:
         raise ValueError(f"Column {unknown[0]!r} is not in the sink; it has {', '.join(schema.names)}.")
     if repeated := [name for name in schema.names if table.column_names.count(name) > 1]:
         raise ValueError(f"Column {repeated[0]!r} is there twice.")
-    columns, fields = [], []
+    columns = []
     for field in schema:
         if field.name in table.column_names:
             columns.append(_column(table[field.name], field))
-            fields.append(field)
-        elif not field.nullable:
+        elif field.nullable:
+            columns.append(pa.nulls(table.num_rows, field.type))
+        else:
             raise ValueError(f"Column {field.name!r} of the sink must not be null, and the rows do not have it.")
-    return pa.table(columns, schema=pa.schema(fields))
-
-
-def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with all columns of a sink, null where they lack one: delta-rs wants each of them."""
-    for field in schema:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows
+    return pa.table(columns, schema=schema)
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

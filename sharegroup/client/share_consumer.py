@@ -348,11 +348,8 @@ class ShareConsumer:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        with self._guard.entered(), as_kafka_exception(self._is_ended):
+        with self._guard.entered(), as_kafka_exception(lambda: self._member is not None and self._member.is_ended):
             yield
-
-    def _is_ended(self) -> bool:
-        return self._member is not None and self._member.is_ended
 
     @property
     def _member(self) -> GroupMember | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_description import ShareGroupDescribeRequest
 from sharegroup.protocol.row_payloads import EarlierState
@@ -38,11 +39,14 @@ def group() -> Group:
 def test_nothing_is_acquired_until_the_writes_are_taken_over(group: Group) -> None:
     restart_after(group, FIRST)
     anna = writer(group)
-    assert not response(anna.fetch((ORDERS,), max_wait_ms=0)).responses
+    refused = anna.fetch((ORDERS,)).response
+    assert refused is not None
+    assert refused.error_code == InvalidRequestError.code
+    assert f"sharegroup groups resolve --group {group.group_id} --older-state" in refused.error_message
     assert awaited(group) == [{"state_id": "first", "ended_ms": 7, "end_offset": 4}]
-    # What waits gets records at once, without a message of its own.
     group.alter_config(**{KEY: "present"})
     assert awaited(group) == []
+    anna.session_epoch = 0
     assert "/present/" in acquire(anna, max_records=2).app_id
 
 
@@ -52,7 +56,9 @@ def test_open_writes_are_handed_out_meanwhile(group: Group) -> None:
     group.advance(LOCK_MS)
     restart_after(group, FIRST)
     bob = writer(group, "bob")
-    assert unresolved(bob.fetch((ORDERS,), max_wait_ms=0)) == [write.version]
+    fetched = bob.fetch((ORDERS,))
+    assert unresolved(fetched) == [write.version]
+    assert not response(fetched).responses
 
 
 def test_a_group_that_was_taken_over_before_awaits_later_states_only(group: Group) -> None:

@@ -247,7 +247,7 @@ class TestLookups:
         elif state == "switched off":
             group.alter_config(share_exactly_once_enable="false")
         anna.close()
-        max_records = 0 if state in ("empty-handed", "switched off") else 5
+        max_records = 0 if state == "empty-handed" else 5
         assert unresolved(bob.fetch(max_records=max_records)) == [write.version]
 
     def test_a_takeover_hands_it_out_again(self, group: Group) -> None:
@@ -440,14 +440,20 @@ class TestRules:
         assert acquire(writer(group, "bob"))
         assert findings(group) == []
 
-    def test_open_writes_stay_when_the_group_is_switched_off(self, group: Group) -> None:
+    def test_open_writes_are_resolved_when_the_group_is_switched_off(self, group: Group) -> None:
         anna = writer(group)
-        write = acquire(anna)
+        write = acquire(anna, max_records=2)
         group.alter_config(share_exactly_once_enable="false")
+        assert anna.heartbeat().error_code == 0
         group.advance(LOCK_MS)
-        assert states(group) == [(0, 9, RecordState.RESOLVING, 1)]
+        assert states(group)[0] == (0, 1, RecordState.RESOLVING, 1)
+        # Its member stays for them, and acquires nothing.
+        fetched = response(anna.fetch(max_records=5))
+        assert (unresolved(anna.fetch(max_records=0)), fetched.write) == ([], None)
         resolve(group, write, ACCEPT)
-        assert start_offsets(group) == {ORDERS: 10}
+        assert start_offsets(group) == {ORDERS: 2}
+        refused = anna.fetch(max_records=5)
+        assert refused.error_code == InvalidRequestError.code
 
     def test_a_late_release_of_an_earlier_delivery_leaves_the_present_one(self, group: Group) -> None:
         anna = writer(group)

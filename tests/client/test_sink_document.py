@@ -33,7 +33,7 @@ def test_the_program_writes_each_record_once(
 
     def are_written() -> bool:
         write_next()  # type: ignore[operator]
-        return DeltaTable("totals").to_pyarrow_table().num_rows >= 30
+        return bool(DeltaTable("totals").to_pyarrow_table().num_rows >= 30)
 
     eventually(are_written, "all results are written")
     consumer.close()  # type: ignore[attr-defined]

@@ -9,7 +9,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.delta_sink import DeltaSink
 from sharegroup.client.kafka_exceptions import KafkaException
 from sharegroup.client.message import Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
@@ -104,24 +103,33 @@ def test_members_of_one_group_have_different_sinks(
     assert not set(parts_of(table)) & set(parts_of(other_table))
 
 
-def test_open_writes_are_resolved_after_the_group_is_switched_off(
+def test_members_resolve_open_writes_after_the_group_is_switched_off(
     consume_into: Callable[..., ShareConsumer], log: LocalLog, table: str
 ) -> None:
     admin = AdminClient(log)
     admin.alter_group_config("g", {"share.record.lock.duration.ms": "1000"})
-    consumer = consume_into()
-    consumer.poll(DEADLINE_S)
+    first, second = consume_into(), consume_into(fetch_max_wait_ms=300)
+    first.poll(DEADLINE_S)
+    eventually(lambda: second.poll(0.2), "the other member gets records")
+    with second.transaction():
+        pass
     admin.alter_group_config("g", {"share.exactly.once.enable": "false"})
-    other = consume_into()
     with pytest.raises(KafkaException, match=r"share\.exactly\.once\.enable of group g is false"):
-        other.poll(DEADLINE_S)
-    eventually(lambda: open_writes(folded(log)), "a write is open")
-    with DeltaSink(table) as sink:
+        eventually(lambda: consume_into().poll(DEADLINE_S), "a new member is refused")
+    assert open_writes(folded(log)), "the write of the first member is open"
 
-        def are_resolved() -> bool:
-            for each in open_writes(folded(log)):
-                if each.needs_lookup:
-                    admin.resolve_write("g", sink.resolve(each.unresolved))
-            return not open_writes(folded(log))
+    refusals: list[str] = []
 
-        eventually(are_resolved, "the writes are resolved")
+    def is_refused() -> bool:
+        try:
+            if second.poll(0.2):
+                with second.transaction():
+                    pass
+        except KafkaException as error:
+            refusals.append(str(error))
+        return bool(refusals)
+
+    # As soon as nothing is open.
+    eventually(is_refused, "the other member has resolved it, and is refused")
+    assert "share.exactly.once.enable of group g is false" in refusals[0]
+    assert not open_writes(folded(log))

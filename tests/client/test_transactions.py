@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, write_deltalake
-from deltalake.schema import PrimitiveType
+from deltalake import DeltaTable, write_deltalake
+from deltalake.schema import Field, PrimitiveType
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.kafka_exceptions import IllegalStateException, KafkaException
@@ -98,6 +98,25 @@ def test_rows_have_many_forms(consume_into: Callable[..., ShareConsumer], table:
         write.append({"offset": 2})
     rows_written = DeltaTable(table).to_pyarrow_table().sort_by("offset").to_pylist()
     assert rows_written == [{"offset": 1, "value": "a"}, {"offset": 2, "value": None}]
+
+
+def test_columns_that_no_row_has_are_null(consume_into: Callable[..., ShareConsumer], table: str) -> None:
+    consumer = consume_into()
+    consumer.poll(DEADLINE_S)
+    with consumer.transaction() as write:
+        write.append({"offset": 1})
+    assert DeltaTable(table).to_pyarrow_table().to_pylist() == [{"offset": 1, "value": None}]
+
+
+def test_columns_that_were_added_since_are_null(consume_into: Callable[..., ShareConsumer], table: str) -> None:
+    consumer = consume_into()
+    messages = consumer.poll(DEADLINE_S)
+    with consumer.transaction() as write:
+        write.append(results(messages))
+        DeltaTable(table).alter.add_columns([Field("later", PrimitiveType("long"))])
+    rows_written = DeltaTable(table).to_pyarrow_table().sort_by("offset").to_pylist()
+    assert rows_written[1] == {"offset": 1, "value": "v1", "later": None}
+    assert len(rows_written) == 10
 
 
 @pytest.mark.parametrize(

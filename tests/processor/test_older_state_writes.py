@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,10 +11,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from sharegroup.audit.history.row_source import TableRows
+from sharegroup.audit.sinks.verify_sinks import verify_sinks
 from sharegroup.cli.resolve_older_state import OlderStateTakeover
 from sharegroup.client.delta_sink import DeltaSink
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_writes import HeldWrite
+from sharegroup.client.kafka_exceptions import KafkaException
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.client.sink_commits import WritePart
@@ -29,7 +32,7 @@ from tests.support.site import Site
 pytestmark = pytest.mark.slow
 
 NewSite = Callable[..., Site]
-SCHEMA = pa.schema([("offset", pa.int64())])
+SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 
 
 @pytest.fixture
@@ -37,6 +40,10 @@ def table(tmp_path: Path) -> str:
     path = str(tmp_path / "results")
     write_deltalake(path, SCHEMA.empty_table())
     return path
+
+
+def rows_of(offsets: Iterable[int]) -> pa.Table:
+    return pa.Table.from_pylist([{"topic": "topic-0", "partition": 0, "offset": offset} for offset in offsets], SCHEMA)
 
 
 def written(table: str) -> list[int]:
@@ -51,10 +58,9 @@ def write_some(site: Site, group_id: str, topic: str, table: str) -> list[int]:
 
 def write_next(site: Site, consumer: ShareConsumer) -> list[int]:
     messages = site.until(lambda: consumer.poll(0.2), "records come")
-    offsets = [message.offset() or 0 for message in messages]
     with consumer.transaction() as write:
-        write.append([{"offset": offset} for offset in offsets])
-    return offsets
+        write.append([{"topic": m.topic(), "partition": m.partition(), "offset": m.offset()} for m in messages])
+    return [message.offset() or 0 for message in messages]
 
 
 def leave_write(site: Site, group_id: str, topic: str, table: str) -> HeldWrite:
@@ -115,7 +121,8 @@ def test_what_the_copy_does_not_know_is_taken_over_before_anything_is_acquired(
         command = f'command="sharegroup groups resolve --group {group_id} --older-state"'
         assert command in caplog.text
         with site.consumer(group_id, topic, max_poll_records=10, sink=table) as consumer:
-            assert not consumer.poll(2)
+            with pytest.raises(KafkaException, match=f"groups resolve --group {group_id} --older-state"):
+                consumer.poll(DEADLINE_S)
             with pytest.raises(InvalidRequestError, match="has 1 members"):
                 takeover(site, group_id).run()
         done = takeover(site, group_id).run()
@@ -126,7 +133,7 @@ def test_what_the_copy_does_not_know_is_taken_over_before_anything_is_acquired(
         assert (done.resolved_count, done.partition_count) == (0, 1)
         # The late writer of a write that nobody knows.
         with DeltaSink(table) as sink:
-            rows = pa.table({"offset": pa.array([20], pa.int64())})
+            rows = rows_of([20])
             assert not sink.commit([WritePart(unknown.unresolved)], rows).is_written
         assert takeover(site, group_id).run() is None
         with site.consumer(group_id, topic, max_poll_records=10, sink=table) as consumer:
@@ -134,6 +141,9 @@ def test_what_the_copy_does_not_know_is_taken_over_before_anything_is_acquired(
                 write_next(site, consumer)
         site.until(lambda: not open_writes(site.folded(group_id)), "no write is open")
     assert written(table) == list(range(50))
+    verified = verify_sinks(TableRows(site.table_path), [table])
+    assert (verified.findings, verified.accepted_count, verified.unchecked_count) == ([], 40, 1)
+    assert verified.row_count == 50
     fences = [FencePayload.model_validate(row.payload) for row in site.rows(None, RecordType.FENCE)]
     assert [len(fence.earlier_states) for fence in fences] == [0, 1]
 
@@ -178,8 +188,11 @@ def test_what_a_sink_does_not_tell_any_more_is_refused_unless_it_is_accepted(
     with accepted(site, tmp_path / "older"):
         with pytest.raises(UndecidedWriteError, match="begins with version 2, later than the copy"):
             takeover(site, group_id).run()
-        with site.consumer(group_id, topic, sink=table) as consumer:
-            assert not consumer.poll(1)
+        with (
+            site.consumer(group_id, topic, sink=table) as consumer,
+            pytest.raises(KafkaException, match=f"groups resolve --group {group_id} --older-state"),
+        ):
+            consumer.poll(DEADLINE_S)
         assert takeover(site, group_id, accepts_unclear=True).run() is not None
         assert write_some(site, group_id, topic, table) == list(range(10))
 
@@ -195,7 +208,7 @@ def test_open_writes_of_the_copy_are_looked_up(new_site: NewSite, tmp_path: Path
         site.new_group()
     # It was not known any more, whatever the member did.
     with DeltaSink(table) as sink:
-        rows = pa.table({"offset": pa.array(range(10), pa.int64())})
+        rows = rows_of(range(10))
         assert sink.commit([WritePart(write.unresolved)], rows).is_written
     with accepted(site, tmp_path / "older"):
         done = takeover(site, group_id).run()

@@ -15,7 +15,7 @@ Writes that are open say nothing yet. What the log of a sink, or the state table
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -94,10 +94,14 @@ class Reconciliation:
 
     Args:
         partitions: the writes of all share-partitions.
+        lost_state_ids: ids of states of which the table lacks commits, since it began again with an older copy.
     """
 
-    def __init__(self, partitions: Iterable[PartitionWrites]) -> None:
+    def __init__(self, partitions: Iterable[PartitionWrites], lost_state_ids: Collection[str] = ()) -> None:
         self.result = SinkVerification()
+        self._lost_state_ids = lost_state_ids
+        self._lost_commits: dict[str, set[int]] = defaultdict(set)
+        """Table id → commits of writes that were lost with the end of a state."""
         self._by_write: dict[tuple[str, int], list[PartitionWrite]] = defaultdict(list)
         """(Application id, version) → the write's records by share-partition."""
         self._open: set[tuple[str, int]] = set()
@@ -155,6 +159,8 @@ class Reconciliation:
         """
         self.result.row_count += rows.num_rows
         accepted = self._accepted_in.get(history.table_id, {})
+        if lost := self._lost_commits.get(history.table_id):
+            rows = rows.filter(~pc.field("commit").isin(sorted(lost)))
         grouped = rows.group_by(["topic", "partition", "offset", "commit"]).aggregate([])
         for topic, partition in _keys(grouped):
             of_key = grouped.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
@@ -206,7 +212,11 @@ class Reconciliation:
     def _unknown(self, history: SinkHistory, commit: WriteCommit) -> None:
         """Handle a commit whose write the state table does not have."""
         parts = commit.metadata.app_id.split("/", 2)
-        if len(parts) < 3 or parts[0] != _APP_ID or parts[1] not in self._state_ids:
+        if len(parts) < 3 or parts[0] != _APP_ID or parts[1] not in {*self._state_ids, *self._lost_state_ids}:
+            self.result.unchecked_count += 1
+            return
+        if parts[1] in self._lost_state_ids:
+            self._lost_commits[history.table_id].add(commit.table_version)
             self.result.unchecked_count += 1
             return
         group_id = parts[2].rsplit("/", 2)[0]

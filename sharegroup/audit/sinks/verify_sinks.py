@@ -9,6 +9,7 @@ from sharegroup.audit.sinks.partition_writes import partition_writes
 from sharegroup.audit.sinks.reconcile import Reconciliation, SinkVerification
 from sharegroup.audit.sinks.sink_history import SinkAudit
 from sharegroup.errors import SinkError
+from sharegroup.protocol.rows import RecordType
 from sharegroup.state.row_filter import RowFilter
 
 
@@ -28,7 +29,9 @@ def verify_sinks(
     Raises:
         SinkError: a sink is no Delta table, or cannot be read.
     """
-    reconciliation = Reconciliation(source.by_partition(RowFilter(group_id=group_id), partition_writes))
+    fences = source.rows(RowFilter(record_types=[RecordType.FENCE]))
+    lost = {earlier["state_id"] for fence in fences for earlier in fence.payload.get("earlier_states", ())}
+    reconciliation = Reconciliation(source.by_partition(RowFilter(group_id=group_id), partition_writes), lost)
     for address in addresses:
         audit = SinkAudit(address, storage_options)
         history = audit.history()
