@@ -30,6 +30,7 @@ from sharegroup.client.sink_commits import (
     WritePart,
     Written,
     commits_of,
+    has_part,
     metadata_text,
     resolution,
     transaction_version,
@@ -165,7 +166,7 @@ class DeltaSink:
         self._latest = None
         lookups = [self._lookup(part.write) for part in parts]
         return SinkCommit(
-            is_written=all(_has_part(commits, part) for commits, part in zip(lookups, parts, strict=True)),
+            is_written=all(has_part(commits, part) for commits, part in zip(lookups, parts, strict=True)),
             reports=[
                 resolution(part.write, part.write.table_id, commits, is_closed=True)
                 for commits, part in zip(lookups, parts, strict=True)
@@ -229,7 +230,7 @@ class DeltaSink:
         reports: list[ResolveWriteRequest] = []
         for part in parts:
             commit = commits.get((part.write.app_id, part.write.version))
-            if commit is None or not _has_part([commit], part):
+            if commit is None or not has_part([commit], part):
                 return None
             is_closed = part.part == CLOSING_PART
             # A closed write is reported with all its parts, since others of its records count as not written.
@@ -368,10 +369,6 @@ def _may_begin(table: DeltaTable, part: WritePart) -> bool:
     if part.after is None:
         return known < transaction_version(write.version, 0)
     return known == transaction_version(write.version, part.after)
-
-
-def _has_part(commits: Sequence[WriteCommit], part: WritePart) -> bool:
-    return any(commit.metadata.part == part.part and not commit.metadata.is_fence for commit in commits)
 
 
 def _properties(text: str, transactions: Mapping[str, int]) -> CommitProperties:

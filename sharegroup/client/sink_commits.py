@@ -216,6 +216,11 @@ def accepted_ranges(acknowledgements: Iterable[Acknowledgement]) -> list[Accepte
     ]
 
 
+def has_part(commits: Iterable[WriteCommit], part: WritePart) -> bool:
+    """Return True if commits of a write have the rows of a part."""
+    return any(commit.metadata.part == part.part and not commit.metadata.is_fence for commit in commits)
+
+
 def resolution(
     write: Written, table_id: str, commits: Sequence[WriteCommit], *, is_closed: bool
 ) -> ResolveWriteRequest:
