@@ -1,7 +1,7 @@
 """Errors that this package raises deliberately.
 
-Two families share one base: errors that travel in responses (`ApiError`, with Kafka's code and name), and errors that end
-a process before it does harm (configuration, log, state table). All of them survive pickling: Spark sends exceptions.
+Two families share one base: errors that travel in responses (`ApiError`, with Kafka's code and name), and errors that
+end a process before it does harm (configuration, log, state table). All of them survive pickling: Spark sends them.
 """
 
 from __future__ import annotations
