@@ -51,7 +51,7 @@ def sink_outage_s(request: pytest.FixtureRequest) -> float:
 @pytest.fixture
 def spark_fault_count(crash_count: int) -> int:
     """Return how many faults Spark applications meet in one run: they take their time to start."""
-    return max(4, crash_count // 5)
+    return max(3, crash_count // 5)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ APPEND, MERGE = "append", "merge"
 EXPLICIT, IMPLICIT = "explicit", "implicit"
 
 FAILS_IN_COMPANY = 7
-"""Of 100 offsets, the one with which a worker's handler fails unless it is called with it alone."""
+"""Of 300 offsets, the one with which a worker's handler fails unless it is called with it alone."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def _process(spark: SparkSession, spec: Specification) -> None:
         is_alone = records.count() == 1
         size = F.length("value")
         if not is_alone:
-            fails = f"IF(offset % 100 = {FAILS_IN_COMPANY}, raise_error('not in company'), length(value))"
+            fails = f"IF(offset % 300 = {FAILS_IN_COMPANY}, raise_error('not in company'), length(value))"
             size = F.expr(fails)
         return _results(spec, records, size), _acknowledgements(records)
 

@@ -12,7 +12,7 @@ from tests.crash.sink_run import SinkRun
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long("Spark applications that are killed")]
 
-_FAULTS = ("kill", "kill and lost checkpoint", "pause", "kill of the program")
+_FAULTS = ("kill", "kill and lost checkpoint", "kill of the program", "pause")
 _RECORDS = 60
 
 
