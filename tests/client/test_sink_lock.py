@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from sharegroup.client.delta_sink import DeltaSink
 from sharegroup.client.sink_lock import SharedSinkLock, sink_lock_path
 from sharegroup.errors import SinkError
 from tests.support import leash
@@ -85,3 +88,12 @@ def test_names_of_one_table_are_one_lock(table: Path, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="cannot be made"):
         SharedSinkLock(tmp_path / "nothing" / "sink")
+
+
+def test_a_sink_has_the_lock_until_it_is_closed(table: Path) -> None:
+    write_deltalake(str(table), pa.table({"value": [0]}))
+    with DeltaSink(str(table)):
+        assert not is_free(table)
+    assert is_free(table)
+    with other_process(table, fcntl.LOCK_EX, "Spark"), pytest.raises(SinkError, match="Spark"):
+        DeltaSink(str(table))
