@@ -33,8 +33,10 @@ def merge(
         options: those of Delta's writer.
 
     Raises:
-        InvalidRequestError: two rows have one key, or a key is not among the columns.
+        InvalidRequestError: two rows have one key, a key is not among the columns, or the table lacks a column.
     """
+    if not config.sink_schema_evolution:
+        _check_columns(rows, table, session)
     # The check and MERGE, which reads them twice, get the same rows.
     with kept(rows):
         _check_keys(rows, config.sink_merge_keys)
@@ -58,6 +60,16 @@ def _statement(table: SinkTable, columns: Sequence[str], config: SparkSinkConfig
         f"MERGE INTO {table.identifier} AS target USING {_VIEW} AS source ON {on} "
         f"WHEN MATCHED{condition} THEN UPDATE SET {update} WHEN NOT MATCHED THEN INSERT {insert}"
     )
+
+
+def _check_columns(rows: DataFrame, table: SinkTable, session: SparkSession) -> None:
+    """Name the columns that the table lacks, which the error of MERGE does not."""
+    known = {name.lower() for name in session.table(table.identifier).columns}
+    if further := [name for name in rows.columns if name.lower() not in known]:
+        raise InvalidRequestError(
+            f"The results have columns that {table.address} lacks: {', '.join(further)}.",
+            "Add them to the table, or set sink.schema.evolution to true.",
+        )
 
 
 def _check_keys(rows: DataFrame, keys: Sequence[str]) -> None:
