@@ -39,8 +39,7 @@ def check_knows_writes(group_id: str, *, awaits_sinks: bool) -> None:
     """
     if awaits_sinks:
         raise InvalidRequestError(
-            f"Group {group_id} began again with an older copy of the state table, and does not know what its sinks "
-            "have.",
+            f"Group {group_id} began again with an older copy of the state table. It does not know its sinks.",
             f"Stop its members, and run `sharegroup groups resolve --group {group_id} --older-state`.",
         )
 

@@ -27,6 +27,7 @@ class EarlierState(Message):
 
     state_id: str = Field(description="Its id.")
     ended_ms: int = Field(description="Time of the copy's last commit; epoch ms. What came later is lost.")
+    followed_by: str = Field(default="", description="Id of the state that began with the copy.")
     end_offsets: dict[int, int] = Field(
         default_factory=dict,
         description="Request partition to the offset up to which the copy has applied messages; without one any may be "

@@ -15,8 +15,8 @@ from tests.actor.group_harness import Group, group_with
 from tests.actor.sink_group import LOCK_MS, ORDERS, acquire, new_group, response, unresolved, writer
 
 KEY = "share_exactly_once_accepted_state_id"
-FIRST = EarlierState(state_id="first", ended_ms=7, end_offsets={0: 4})
-SECOND = EarlierState(state_id="second", ended_ms=9)
+FIRST = EarlierState(state_id="first", ended_ms=7, followed_by="second", end_offsets={0: 4})
+SECOND = EarlierState(state_id="second", ended_ms=9, followed_by="present")
 
 
 def restart_after(group: Group, *earlier: EarlierState) -> None:
@@ -65,6 +65,13 @@ def test_a_group_that_was_taken_over_before_awaits_later_states_only(group: Grou
     group.alter_config(**{KEY: "second"})
     restart_after(group, FIRST, SECOND)
     assert awaited(group) == [{"state_id": "second", "ended_ms": 9, "end_offset": 0}]
+
+
+def test_states_that_were_lost_together_are_awaited_together(group: Group) -> None:
+    # The message with the key was sent in a state that is lost, and is applied again.
+    group.alter_config(**{KEY: "second"})
+    restart_after(group, FIRST.model_copy(update={"followed_by": "present"}), SECOND)
+    assert [state["state_id"] for state in awaited(group)] == ["first", "second"]
 
 
 def test_groups_without_the_switch_go_on() -> None:

@@ -219,6 +219,28 @@ def test_open_writes_of_the_copy_are_looked_up(new_site: NewSite, tmp_path: Path
     assert written(table) == list(range(20))
 
 
+def test_a_copy_that_is_accepted_twice_awaits_both_lost_states(new_site: NewSite, tmp_path: Path, table: str) -> None:
+    site = new_site()
+    with site.running():
+        topic = site.new_topic(record_count=40)
+        group_id = site.new_group(**{"share.exactly.once.enable": "true", "share.exactly.once.sinks": table})
+        site.until(lambda: site.folded(group_id), "the group is there")
+    for copy in ("older", "again"):
+        shutil.copytree(site.state_path, tmp_path / copy)
+    with site.running():
+        write_some(site, group_id, topic, table)
+    with accepted(site, tmp_path / "older"):
+        assert takeover(site, group_id).run() is not None
+        assert write_some(site, group_id, topic, table) == list(range(10, 20))
+    with accepted(site, tmp_path / "again"):
+        # Of the first copy's state only the log of announcements knows.
+        done = takeover(site, group_id).run()
+        assert done is not None
+        assert [(sink.id_count, sink.write_count) for sink in done.sinks] == [(2_000, 2)]
+        assert write_some(site, group_id, topic, table) == list(range(20, 30))
+    assert written(table) == list(range(30))
+
+
 def test_groups_that_do_not_write_exactly_once_go_on_at_once(new_site: NewSite, tmp_path: Path) -> None:
     site = new_site()
     with site.running():

@@ -147,9 +147,9 @@ def checked_state(
     except OlderStateError:
         if not accepts_older_state:
             raise
-        lost = _lost_states(log, config, table, state_id, has_gaps=bool(loss))
-        states = (*earlier, *lost)
-        return CheckedState(str(uuid.uuid4()), frozenset(), accepted_commit_id, is_accepted=True, earlier_states=states)
+        new_id = str(uuid.uuid4())
+        states = (*earlier, *_lost_states(log, config, table, state_id, new_id, has_gaps=bool(loss)))
+        return CheckedState(new_id, frozenset(), accepted_commit_id, is_accepted=True, earlier_states=states)
     return CheckedState(state_id, announced, accepted_commit_id, earlier_states=earlier)
 
 
@@ -179,7 +179,7 @@ def _check_age(log: Log, config: ProcessorConfig, table: StateTable, state_id: s
 
 
 def _lost_states(
-    log: Log, config: ProcessorConfig, table: StateTable, state_id: str, *, has_gaps: bool
+    log: Log, config: ProcessorConfig, table: StateTable, state_id: str, new_id: str, *, has_gaps: bool
 ) -> list[EarlierState]:
     """Return the states of which the table lacks commits: its own, and those that began with other copies since.
 
@@ -197,7 +197,7 @@ def _lost_states(
             ids.append(named)
     ended_ms = marker.time_ms if marker is not None else 0
     known = {} if has_gaps else dict(ends)
-    return [EarlierState(state_id=each, ended_ms=ended_ms, end_offsets=known) for each in ids]
+    return [EarlierState(state_id=each, ended_ms=ended_ms, followed_by=new_id, end_offsets=known) for each in ids]
 
 
 def _older_state(config: ProcessorConfig, reason: str) -> OlderStateError:
