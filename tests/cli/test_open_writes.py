@@ -101,4 +101,4 @@ def test_the_report_shows_the_sinks(cli: CommandLine, table: Group, written: Wri
     (sink,) = sinks.one("table").cells[1:]
     assert sink[0] == written.path
     assert sink[2:5] == ["2", "1", "5"]
-    assert "#sinks" in [link.attributes.get("href") for link in page.all("a")]
+    assert "#sinks" in [anchor.attributes.get("href") for anchor in page.all("a")]
