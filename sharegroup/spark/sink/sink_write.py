@@ -194,17 +194,17 @@ class SinkWrite:
 
     def _read_back(self, metadata: WriteMetadata, table_version: int | None) -> ResolveWriteRequest:
         snapshot = self._snapshot()
+        if table_version is not None and self._own_transaction == NO_TRANSACTION:
+            # One commit has all: one file is read. All transactions of a snapshot would cost a job.
+            (*commits,) = self._sink.commits(self._write, snapshot, [table_version])
+            if commits and commits[0].metadata.part == CLOSING_PART:
+                return resolution(self._write, self._write.table_id, commits, is_closed=True)
         if not self._is_known(snapshot, metadata):
             raise SinkError(
                 f"Write {self._write.version} is not in {self._sink.address}: another run of it has written parts, or "
                 "the log was cleaned up since it began.",
                 "Its records come again.",
             )
-        if table_version is not None and self._own_transaction == NO_TRANSACTION:
-            # One commit has all: one file is read.
-            (*commits,) = self._sink.commits(self._write, snapshot, [table_version])
-            if commits and commits[0].metadata.part == CLOSING_PART:
-                return resolution(self._write, self._write.table_id, commits, is_closed=True)
         return self._sink.resolution_of(self._write, snapshot)
 
     def _commit_part(self, rows: DataFrame | None, partitions: Sequence[ResolvedPartition]) -> None:

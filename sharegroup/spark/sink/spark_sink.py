@@ -45,6 +45,7 @@ _CONFLICT = re.compile(
 _MANY_FILES = 50_000
 _SNAPSHOT_TASKS = "spark.databricks.delta.snapshotPartitions"
 """By default Delta reads its log in 50 tasks, once for each commit."""
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 MAX_USER_METADATA_BYTES = 32_768
 """Bytes of the session's own `userMetadata` in a commit, as JSON; the rest is for acknowledgements."""
@@ -66,6 +67,8 @@ class SparkSink:
         self._table = described_table(spark, address)
         # Fences and reads of the log leave the application's session as it is, and have its access to the store.
         self._session = self._own_session(spark)
+        # What a snapshot knows is computed in one job then, not in one for each stage.
+        self._session.conf.set(_ADAPTIVE, "false")
         self._log = ClassicTableLog(self._session, self._table.location)
         self._expiry_ms = 0
         self.check(WRITE_EXPIRY_MS)
