@@ -261,7 +261,7 @@ class SinkRun:
     def _row_count(self, member: SinkMember) -> int:
         """Return how many rows a table has of a member."""
         writers = DeltaTable(member.specification.sink).to_pyarrow_table(columns=["writer"])["writer"]
-        return writers.to_pylist().count(member.specification.client_id)
+        return sum(writer == member.specification.client_id for writer in writers.to_pylist())
 
     def _are_running(self) -> bool:
         for member in self.members:
