@@ -115,6 +115,13 @@ class SinkRun:
             pause_s=0.1,
         )
 
+    def await_work_of_all(self, count: int) -> None:
+        """Produce, so many records at once, until each member has written some."""
+        before = [self._row_count(member) for member in self.members]
+        for member, row_count in zip(self.members, before, strict=True):
+            while self._row_count(member) <= row_count:
+                self.await_work(member, count)
+
     # Faults.
 
     def lose(self, member: SinkMember, kind: str) -> None:
@@ -250,6 +257,11 @@ class SinkRun:
         """Return how many commits with results a table has."""
         infos = _commit_infos(member.specification.sink)
         return sum(_WRITE in (text := str(info.get("userMetadata"))) and _FENCE not in text for info in infos)
+
+    def _row_count(self, member: SinkMember) -> int:
+        """Return how many rows a table has of a member."""
+        writers = DeltaTable(member.specification.sink).to_pyarrow_table(columns=["writer"])["writer"]
+        return sum(writer == member.specification.client_id for writer in writers.to_pylist())
 
     def _are_running(self) -> bool:
         for member in self.members:

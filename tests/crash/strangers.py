@@ -52,13 +52,13 @@ def disturb(table: str, number: int) -> None:
                 delta.delete(f"partition = {STRANGER}")
 
 
-def clean_log(table: str) -> None:
-    """Let the log of a table be cleaned up to now, as if all its commits were old."""
+def clean_log(table: str, version: int) -> None:
+    """Let the log of a table be cleaned up as if its commits before a version were old."""
     delta = DeltaTable(table)
     delta.create_checkpoint()
     old_s = time.time() - _AGE_S
     for path in Path(table, "_delta_log").glob("*.json"):
-        if int(path.stem) < delta.version():
+        if int(path.stem) < version:
             os.utime(path, (old_s, old_s))
     delta.cleanup_metadata()
 
