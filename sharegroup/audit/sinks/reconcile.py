@@ -155,8 +155,9 @@ class Reconciliation:
         """Compare the rows of a sink with the records that were accepted into it.
 
         Args:
-            rows: topic, partition, offset and commit of each row.
+            rows: topic, partition, offset and commit of each row; those without one of them name no record.
         """
+        rows = rows.drop_null()
         self.result.row_count += rows.num_rows
         accepted = self._accepted_in.get(history.table_id, {})
         if lost := self._lost_commits.get(history.table_id):

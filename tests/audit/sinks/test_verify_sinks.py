@@ -165,6 +165,14 @@ def test_rows_of_another_program_are_found_by_record(written: WrittenGroup) -> N
     assert "orders-0 offset 99" in finding.violation.detail
 
 
+def test_rows_that_name_no_record_are_not_compared(written: WrittenGroup) -> None:
+    written.resolve(written.write(written.acquire(), range(5)))
+    rows = pa.table({"topic": [None], "partition": [0], "offset": [99], "value": [1]}, SCHEMA)
+    write_deltalake(written.path, rows, mode="append")
+    verification = written.verify()
+    assert (verification.findings, verification.row_count) == ([], 5)
+
+
 def test_several_rows_of_a_record_in_one_commit_are_well(written: WrittenGroup) -> None:
     written.resolve(written.write(written.acquire(), [0, 0, 1, 2]))
     DeltaTable(written.path).optimize.compact()
