@@ -26,7 +26,7 @@ def test_the_program_writes_each_record_once(
     )
     produce("orders", 30)
     write_deltalake("totals", pa.schema([("offset", pa.int64()), ("value", pa.binary())]).empty_table())
-    (text,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    (text,) = re.findall(r"\n\n```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     program: dict[str, object] = {}
     exec(text, program)
     consumer, write_next = program["consumer"], program["write_next"]

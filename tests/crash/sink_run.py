@@ -106,14 +106,19 @@ class SinkRun:
             self._site.produce(self.topic, partition, count)
 
     def await_work(self, member: SinkMember, count: int) -> None:
-        """Produce so many records in each partition, and wait until a member writes some of them."""
-        version = self._write_count(member)
+        """Produce so many records in each partition, again when others have taken them, until a member writes some."""
+        before = self._write_count(member)
+
+        def writes() -> bool:
+            self._check_running()
+            if self._write_count(member) > before:
+                return True
+            if self._is_finished(with_writes=False):
+                self.produce(count)
+            return False
+
         self.produce(count)
-        self.deployment.until(
-            lambda: self._are_running() and self._write_count(member) > version,
-            f"{member.specification.client_id} writes",
-            pause_s=0.1,
-        )
+        self.deployment.until(writes, f"{member.specification.client_id} writes", pause_s=0.2)
 
     def await_work_of_all(self, count: int) -> None:
         """Produce, so many records at once, until each member has written some."""
@@ -179,7 +184,7 @@ class SinkRun:
     def finish(self) -> None:
         """Wait until nothing is open; then end the members, and hold everything to the ledger."""
         self.await_end_of_writes()
-        assert self._are_running()
+        self._check_running()
         for member in self.members:
             member.end()
         self._check()
@@ -263,10 +268,9 @@ class SinkRun:
         writers = DeltaTable(member.specification.sink).to_pyarrow_table(columns=["writer"])["writer"]
         return sum(writer == member.specification.client_id for writer in writers.to_pylist())
 
-    def _are_running(self) -> bool:
+    def _check_running(self) -> None:
         for member in self.members:
             member.check_running()
-        return True
 
 
 def updated_count(table: str) -> int:
