@@ -91,6 +91,11 @@ class ResolveWriteRequest(Message):
             raise ValueError("a share-partition is named twice")
         return self
 
+    @property
+    def is_written(self) -> bool:
+        """True if a commit of the write is in the table, and not only a fence."""
+        return self.others is not None or bool(self.partitions)
+
     def resolutions(self) -> dict[tuple[str, int], Resolution]:
         """Return the engine's form of it, for the share-partitions that it names."""
         return {(named.topic_id, named.partition_index): self._resolution(named.ranges) for named in self.partitions}

@@ -188,7 +188,7 @@ class SinkWrite:
                 raise
             # Parts of it have decided on some records, so that no other parts may decide on them again.
             raise SinkError(f"Write {self._write.version} could not be completed: {error}") from error
-        if resolved.others is None and not resolved.partitions:
+        if not resolved.is_written:
             raise self._fenced()
         return resolved
 

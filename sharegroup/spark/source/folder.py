@@ -160,6 +160,14 @@ class AcknowledgementFolder:
             raise self._not_executed() from error
         return True
 
+    def claim_lost_write(self) -> bool:
+        """Return True, once, if no call has begun to write the results of the batch; False if the folder is gone."""
+        try:
+            (self._path / _WRITTEN_FILE).touch(exist_ok=False)
+        except (FileExistsError, FileNotFoundError):
+            return False
+        return True
+
     def return_write(self) -> None:
         """Let another call write, since this one has failed."""
         (self._path / _WRITTEN_FILE).unlink(missing_ok=True)

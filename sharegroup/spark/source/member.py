@@ -109,7 +109,9 @@ class SourceMember:
         )
         self._thread = threading.Thread(target=self._run, name="share-group-renewals", daemon=True)
         self._thread.start()
-        self.group_member.subscribe(options.config.subscribe)
+        self._is_subscribed = False
+        if self._sink is None:
+            self._subscribe()
         logger.info(self._event("started", topics=",".join(options.config.subscribe), resumed=is_resumed or None))
 
     def _join(self, member_id: str, max_fetch_wait_ms: int) -> bool:
@@ -155,8 +157,15 @@ class SourceMember:
         """The batch whose locks are renewed, until it is acknowledged."""
         return self._active_batch
 
+    def _subscribe(self) -> None:
+        """Subscribe to the topics; with a sink not before it has the last batch: fetches may get its records again."""
+        if not self._is_subscribed:
+            self._is_subscribed = True
+            self.group_member.subscribe(self._options.config.subscribe)
+
     def acquire(self, timeout_ms: int) -> Acquisition | None:
         """Return the readable ranges of the next acquisition; None if there is none in time."""
+        self._subscribe()
         try:
             acquisition = self.group_member.next_acquisition(timeout_ms)
         except ApiError as error:
@@ -225,6 +234,7 @@ class SourceMember:
         """
         # 1. Acknowledge the committed batch.
         self.acknowledge_batch(last)
+        self._subscribe()
         with self._lock:
             self._activate(batch)
             # 2. Renew the locks of the active one, and wait for the responses: they show which records are still held.
@@ -269,23 +279,26 @@ class SourceMember:
             return None
         write = batch.write.unresolved
         try:
-            if (resolved := self._sink.lookup(write)) is not None:
+            resolved = self._sink.lookup(write)
+            if resolved is not None and resolved.is_written:
                 return resolved
             if (without_rows := acknowledgements_without_rows(batch, self._log)) is not None:
-                self.group_member.acknowledge(without_rows)
-                return None
-            # The batch was executed without its write. The fence keeps a late one out, and lets the next start go on.
-            resolved = self._sink.resolve(write)
+                self.group_member.acknowledge(without_rows if resolved is None else ())
+                return resolved
+            # The batch was executed without its write. The fence keeps a late one out.
+            fenced = resolved or self._sink.resolve(write)
         except UndecidedWriteError as undecided:
             logger.warning(self._event("batch_undecided", batch=batch.number, reason=undecided))
             return None
-        if not _is_written(resolved):
+        # A write that began, and was fenced, has left its mark; so does the error, and the next start goes on.
+        is_lost = batch.folder is not None and batch.folder.claim_lost_write()
+        if not fenced.is_written and (is_lost or resolved is None):
             raise InvalidRequestError(
                 f"Spark has committed batch {batch.number} of group {self._options.config.group_id}, and the sink "
                 f"{batch.write.address} has no write of it. Its records are not accepted, and come again.",
                 "Write the results of each batch by write_once(batch, results), in foreachBatch and nowhere else.",
             )
-        return resolved
+        return fenced
 
     def close(self) -> None:
         """Leave the group; an active batch stays locked, for the process that resumes it."""
@@ -302,7 +315,8 @@ class SourceMember:
         self._handle_results(results)
         # 3. Unlock the folder.
         is_needed = is_unconfirmed or self._active_batch is not None
-        self._folder.release(keeps_acknowledgements=is_needed and self._options.is_explicit)
+        has_folders = self._options.is_explicit or self._sink is not None
+        self._folder.release(keeps_acknowledgements=is_needed and has_folders)
         logger.info(self._event("left"))
 
     def _activate(self, batch: AcquiredOffset) -> None:
@@ -373,11 +387,6 @@ class SourceMember:
         """Log the response to a repeated acknowledgement; it is refused if the earlier process had sent it."""
         refused = [result for result in self.group_member.flush(_RESPONSE_TIMEOUT_MS) if result.error is not None]
         logger.info(self._event("acknowledged_again", batch=batch.number, refused_partitions=len(refused)))
-
-
-def _is_written(resolved: ResolveWriteRequest) -> bool:
-    """Return True if the sink has a commit of the write, and not only a fence."""
-    return resolved.others is not None or bool(resolved.partitions)
 
 
 def _record_count(acknowledgements: Iterable[Acknowledgement]) -> int:
