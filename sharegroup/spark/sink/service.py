@@ -32,6 +32,9 @@ from sharegroup.spark.sink.open_sinks import new_sink, open_sink
 logger = logging.getLogger("sharegroup.spark.sink")
 
 _VARIABLE = "SHAREGROUP_SINK_SERVICE"
+_PREFIX, _SOCKET = "sharegroup-sinks-", "socket"
+_MAX_ADDRESS_BYTES = 100
+"""Of the path of a socket; Linux allows 107 bytes, macOS 103."""
 _OPEN = "open"
 _ERRORS: dict[str, type[ShareGroupError]] = {
     kind.__name__: kind for kind in (SinkError, WriteFencedError, UndecidedWriteError, ConfigurationError)
@@ -59,8 +62,8 @@ class SinkService:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._folder = tempfile.mkdtemp(prefix="sharegroup-sinks-")
-        self.address = os.path.join(self._folder, "socket")
+        self._folder = _new_folder()
+        self.address = os.path.join(self._folder, _SOCKET)
         self._listener = Listener(self.address, family="AF_UNIX")
         self._is_closed = False
         atexit.register(self.close)
@@ -112,6 +115,14 @@ class SinkService:
             "sink": sink.sink.model_dump(mode="json"),
             "resolved": None if resolved is None else resolved.model_dump(mode="json"),
         }
+
+
+def _new_folder() -> str:
+    """Create a folder that only this user may enter, with a short path even if that of the temporary files is long."""
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(os.path.join(parent, f"{_PREFIX}12345678", _SOCKET))) > _MAX_ADDRESS_BYTES:
+        parent = os.path.join(os.sep, "tmp")
+    return tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
 
 
 class ServedSink:
