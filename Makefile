@@ -51,7 +51,7 @@ run: setup ## Run the example job
 
 .PHONY: test
 test: JAR_SETS += broker-4.3.1
-test: setup ## Run the tests, in 6 minutes (some of them: ARGS="-k fence")
+test: setup ## Run the tests, in 9 minutes (some of them: ARGS="-k fence")
 ifeq ($(strip $(ARGS)),)
 	$(IN_MEMORY) $(BIN)/pytest $(FAST)
 	$(IN_MEMORY) $(BIN)/pytest $(SLOW)
@@ -65,7 +65,7 @@ test-rest: setup $(if $(shell command -v npm),build/azurite/.installed) ## Run t
 	$(IN_MEMORY) $(BIN)/pytest $(REST) --durations 20 $(ARGS)
 
 .PHONY: test-all
-test-all: ## Run all tests, in half an hour
+test-all: ## Run all tests, in 40 minutes
 	@$(MAKE) --no-print-directory test ARGS=
 	@$(MAKE) --no-print-directory test-rest ARGS=
 
