@@ -74,6 +74,11 @@ deliveries by their number {1: 432, 2: 4, 3: 4, 4: 5, 5: 2, 6: 3}
 
 PROGRAM = "quickstart"
 """The notebook that also runs as a program; the others run in the session of the tests, as in a workspace's."""
+IN_A_SESSION = [
+    # Spark Connect has no sinks.
+    pytest.param(name, marks=[pytest.mark.classic] if name == "exactly_once" else [])
+    for name in sorted(OUTPUTS.keys() - {PROGRAM})
+]
 
 
 @pytest.mark.core
@@ -93,7 +98,7 @@ def test_a_notebook_runs_as_a_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(OUTPUTS.keys() - {PROGRAM}))
+@pytest.mark.parametrize("name", IN_A_SESSION)
 def test_a_notebook_runs_from_top_to_bottom_in_a_session(
     name: str,
     spark: SparkSession,
