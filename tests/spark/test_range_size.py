@@ -14,8 +14,7 @@ from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.spark.range_size import RangeSize
-from tests.spark.spark_site import SparkSite
-from tests.spark.test_worker import drain
+from tests.spark.spark_site import SparkSite, drain
 
 TOPIC = "orders"
 MIB = 1024 * 1024

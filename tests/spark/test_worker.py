@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import pytest
 from chispa.schema_comparer import assert_schema_equality
@@ -19,7 +18,7 @@ from sharegroup.errors import ConfigurationError, GroupQuarantinedError, Handler
 from sharegroup.protocol.rows import TransitionEntry
 from sharegroup.spark import stop_condition, worker_loop
 from sharegroup.spark.worker import Handler, process
-from tests.spark.spark_site import SparkSite
+from tests.spark.spark_site import SparkSite, drain, working
 from tests.support.eventually import DEADLINE_S
 
 OffsetKey = tuple[int, int]
@@ -41,36 +40,6 @@ class Seen:
 
     def handle(self, records: DataFrame) -> DataFrame | None:
         return None
-
-
-@contextmanager
-def working(site: SparkSite, group_id: str, topic: str, handler: Handler, **config: object) -> Iterator[None]:
-    """A worker for a while; it is stopped at the end, and must end by itself then."""
-    stop = threading.Event()
-    failures: list[BaseException] = []
-    wanted = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic, "client.id": group_id}
-
-    def work() -> None:
-        try:
-            process(site.spark, {**wanted, **config}, handler, stop)
-        except BaseException as failure:
-            failures.append(failure)
-
-    thread = threading.Thread(target=work, name=f"work-{group_id}")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(DEADLINE_S)
-    assert not thread.is_alive()
-    assert not failures
-
-
-def drain(site: SparkSite, group_id: str, topic: str, handler: Handler, **config: object) -> None:
-    """Work until every record of the topic is finished."""
-    with working(site, group_id, topic, handler, **config):
-        site.until(lambda: site.is_drained(group_id, topic), f"group {group_id} is done")
 
 
 def transitions(site: SparkSite, group_id: str, *causes: Cause) -> list[TransitionEntry]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,7 @@ from sharegroup.errors import ConfigurationError, HandlerFailedError, InvalidReq
 from sharegroup.protocol.rows import TransitionEntry
 from sharegroup.spark.sink.open_sinks import open_sink
 from sharegroup.spark.worker import SinkHandler, process
-from tests.spark.spark_site import SparkSite
+from tests.spark.spark_site import SparkSite, drain, working
 from tests.support.eventually import DEADLINE_S
 from tests.support.site import BROKER
 
@@ -42,38 +39,6 @@ def results(records: DataFrame) -> DataFrame:
 
 def acknowledged(records: DataFrame, acknowledge_type: str) -> DataFrame:
     return records.select("topic", "partition", "offset", F.lit(acknowledge_type).alias("acknowledge_type"))
-
-
-@contextmanager
-def working(
-    site: SparkSite, group_id: str, topic: str, handler: SinkHandler, sink: str, **config: object
-) -> Iterator[None]:
-    """A worker with a sink for a while; it is stopped at the end, and must end by itself then."""
-    stop = threading.Event()
-    failures: list[BaseException] = []
-    wanted = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic, "client.id": group_id}
-
-    def work() -> None:
-        try:
-            process(site.spark, {**wanted, **config}, handler, stop, sink=sink)
-        except BaseException as failure:
-            failures.append(failure)
-
-    thread = threading.Thread(target=work, name=f"work-{group_id}")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(DEADLINE_S)
-    assert not thread.is_alive()
-    assert not failures
-
-
-def drain(site: SparkSite, group_id: str, topic: str, handler: SinkHandler, sink: str, **config: object) -> None:
-    """Work until every record of the topic is finished."""
-    with working(site, group_id, topic, handler, sink, **config):
-        site.until(lambda: site.is_drained(group_id, topic), f"group {group_id} is done")
 
 
 def new_group(site: SparkSite, **config: str) -> str:
